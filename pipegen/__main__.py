@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+from pipegen.cli import main
+
+main(prog_name="pipegen")

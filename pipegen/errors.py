@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults in the user's input: one paragraph each, all of a file at once, exit code 2."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault: where it is, what was given, what is allowed, and the nearest valid choice.
+
+    `file` and `key` say where (a path, and a dotted TOML key such as `pipeline.mainloop.stages`);
+    either may be empty. `message` says what is wrong and why. `rule` is a code like `PG202`
+    that `pipegen explain` knows, or empty.
+    """
+
+    message: str
+    key: str = ""
+    value: object = None
+    allowed: str = ""
+    nearest: str = ""
+    rule: str = ""
+    file: str = ""
+
+    def paragraph(self) -> str:
+        """The whole fault as one line of text."""
+        place = ": ".join(part for part in (self.file, self.key) if part)
+        if self.key and self.value is not None:
+            place += f" = {toml_literal(self.value)}"
+        text = f"{place}: {self.message}" if place else self.message
+        text = text.rstrip(".") + "."
+        if self.allowed:
+            text += f" Allowed: {self.allowed}."
+        if self.nearest:
+            text += f" Nearest valid choice: {self.nearest}."
+        if self.rule:
+            text += f" [{self.rule}]"
+        return text
+
+    def as_dict(self) -> dict[str, object]:
+        """The fault for `--format json`."""
+        return {
+            "file": self.file,
+            "key": self.key,
+            "value": self.value,
+            "message": self.message,
+            "allowed": self.allowed,
+            "nearest": self.nearest,
+            "rule": self.rule,
+        }
+
+
+class InputError(Exception):
+    """The input is wrong; carries every problem that was found. The CLI exits with 2."""
+
+    def __init__(self, problems: Iterable[Problem] | Problem | str) -> None:
+        if isinstance(problems, str):
+            problems = Problem(problems)
+        if isinstance(problems, Problem):
+            problems = (problems,)
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__("\n".join(problem.paragraph() for problem in self.problems))
+
+
+def toml_literal(value: object, limit: int = 60) -> str:
+    """`value` as TOML would spell it, shortened to `limit` characters."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, str):
+        text = '"' + value.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    elif isinstance(value, list | tuple):
+        text = "[" + ", ".join(toml_literal(item) for item in value) + "]"
+    else:
+        text = str(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def listing(choices: Iterable[object]) -> str:
+    """Choices as one phrase: `a, b, c`."""
+    return ", ".join(str(choice) for choice in choices)
+
+
+def nearest_word(word: object, choices: Sequence[str]) -> str:
+    """The choice that is spelled most like `word`, or an empty string if none is close."""
+    found = difflib.get_close_matches(str(word).lower(), choices, n=1, cutoff=0.5)
+    return found[0] if found else ""
+
+
+def nearest_number(value: float, choices: Sequence[int]) -> str:
+    """The choice closest to `value` (the smaller one of two that are equally close)."""
+    return str(min(choices, key=lambda choice: (abs(choice - value), choice))) if choices else ""

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed sets of words of a kernel description, and each DSL's spelling of them."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Op = Literal["stream", "gemm", "mixed_gemm", "gemm_rowsum", "reduce", "custom"]
+Backend = Literal["cute", "cute-ts", "pallas"]
+Arch = Literal["sm_90a", "sm_100a"]
+Style = Literal[
+    "participants", "explicit-state", "emit-pipeline", "warp-specialized", "pallas-call"
+]
+ProducerKind = Literal["thread", "cp_async", "tma", "umma", "clc"]
+ConsumerKind = Literal["thread", "wgmma", "umma", "umma+thread", "tma_store"]
+DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2"]
+Major = Literal["k", "m", "n"]
+
+OPS: tuple[str, ...] = get_args(Op)
+BACKENDS: tuple[str, ...] = get_args(Backend)
+ARCHS: tuple[str, ...] = get_args(Arch)
+PRODUCERS: tuple[str, ...] = get_args(ProducerKind)
+CONSUMERS: tuple[str, ...] = get_args(ConsumerKind)
+DTYPES: tuple[str, ...] = get_args(DtypeName)
+
+# The first style of a backend is its default.
+STYLES: dict[str, tuple[str, ...]] = {
+    "cute": ("participants", "explicit-state"),
+    "cute-ts": ("participants",),
+    "pallas": ("warp-specialized", "emit-pipeline", "pallas-call"),
+}
+
+# Words that users bring along, and ours for the same thing.
+CONSUMER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
+PRODUCER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
+ARCH_ALIASES: dict[str, str] = {
+    "sm90": "sm_90a",
+    "sm_90": "sm_90a",
+    "sm90a": "sm_90a",
+    "hopper": "sm_90a",
+    "h100": "sm_90a",
+    "h200": "sm_90a",
+    "sm100": "sm_100a",
+    "sm_100": "sm_100a",
+    "sm100a": "sm_100a",
+    "blackwell": "sm_100a",
+    "b200": "sm_100a",
+}
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """One element type: its size in bits, and its name in each library."""
+
+    name: str
+    bits: int
+    cutlass: str
+    jax: str
+    torch: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element."""
+        return self.bits // 8
+
+
+DTYPE: dict[str, Dtype] = {
+    dtype.name: dtype
+    for dtype in (
+        Dtype("bf16", 16, "BFloat16", "bfloat16", "bfloat16"),
+        Dtype("f16", 16, "Float16", "float16", "float16"),
+        Dtype("f32", 32, "Float32", "float32", "float32"),
+        Dtype("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", "float8_e4m3fn"),
+        Dtype("e5m2", 8, "Float8E5M2", "float8_e5m2", "float8_e5m2"),
+    )
+}
