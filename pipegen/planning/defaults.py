@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fills in what a description leaves out. The result has no None but the kernel's name."""
+
+from typing import Any
+
+from pipegen.description import KernelDescription, Pipeline, Role
+from pipegen.hardware import SWIZZLE_BYTES
+from pipegen.vocabulary import DTYPE, STYLES
+
+# The pipelines of each op's graph on each architecture: (producer, consumer) of each.
+GRAPHS: dict[tuple[str, str], dict[str, tuple[str, str]]] = {
+    ("gemm", "sm_90a"): {"mainloop": ("tma", "wgmma"), "epilogue": ("thread", "tma_store")},
+    ("gemm", "sm_100a"): {
+        "mainloop": ("tma", "umma"),
+        "accumulator": ("umma", "thread"),
+        "epilogue": ("thread", "tma_store"),
+    },
+}
+ROLES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("gemm", "sm_90a"): ("producer", "consumer"),
+    ("gemm", "sm_100a"): ("producer", "consumer"),
+}
+
+
+def graph_of(description: KernelDescription) -> dict[str, tuple[str, str]]:
+    """The op's pipelines by name, each with its default producer and consumer kind."""
+    return GRAPHS.get((description.kernel.op, description.kernel.arch), {})
+
+
+def resolve(description: KernelDescription) -> KernelDescription:
+    """The same description with every default spelled out; `stages = "auto"` stays.
+
+    Never fails on a description that the model accepts: what cannot be built is for the rules.
+    """
+    data = description.model_dump()
+    kernel, dtype = data["kernel"], data["dtype"]
+    backend = kernel["backend"]
+    if kernel["style"] is None:
+        kernel["style"] = STYLES[backend][0]
+    style = kernel["style"]
+    dtype["b"] = dtype["b"] or dtype["a"]
+    if dtype["out"] is None:
+        dtype["out"] = dtype["a"] if DTYPE[dtype["a"]].bits > 8 else "bf16"
+
+    consumer_warpgroups = data["role"].get("consumer", {}).get("warpgroups")
+    tile = data["tile"]
+    for mode, size in _default_tile(backend, style, DTYPE[dtype["a"]].bits).items():
+        tile[mode] = size if tile[mode] is None else tile[mode]
+    if data["cluster"]["shape"] is None:
+        data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
+    if data["scheduler"]["raster_group"] is None:
+        data["scheduler"]["raster_group"] = 8
+
+    _fill_pipelines(data["pipeline"], graph_of(description))
+    _fill_roles(data["role"], description, consumer_warpgroups, tile)
+    return KernelDescription.model_validate(data)
+
+
+def _default_tile(backend: str, style: str, operand_bits: int) -> dict[str, int]:
+    # One stage row of 128 bytes: the widest swizzle, and the fewest barriers for its bytes.
+    k = SWIZZLE_BYTES * 8 // operand_bits
+    return {"m": 128, "n": 256 if style != "emit-pipeline" else 128, "k": k}
+
+
+def _fill_pipelines(
+    pipelines: dict[str, dict[str, Any]], graph: dict[str, tuple[str, str]]
+) -> None:
+    for name, (producer, consumer) in graph.items():
+        entry = pipelines.setdefault(name, Pipeline().model_dump())
+        entry["producer"] = entry["producer"] or producer
+        entry["consumer"] = entry["consumer"] or consumer
+
+
+def _fill_roles(
+    roles: dict[str, dict[str, Any]],
+    description: KernelDescription,
+    consumer_warpgroups: int | None,
+    tile: dict[str, int],
+) -> None:
+    from pipegen.arithmetic import consumer_registers
+    from pipegen.hardware import HARDWARE
+
+    kernel = description.kernel
+    for name in ROLES.get((kernel.op, kernel.arch), ()):
+        roles.setdefault(name, Role().model_dump())
+    if kernel.op != "gemm":
+        return
+    producer, consumer = roles["producer"], roles["consumer"]
+    if producer["warpgroups"] is None:
+        producer["warpgroups"] = 0 if kernel.style == "emit-pipeline" else 1
+    if consumer["warpgroups"] is None:
+        # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
+        consumer["warpgroups"] = 2 if tile["m"] % 128 == 0 else 1
+    if producer["registers"] is None:
+        producer["registers"] = 40
+    if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:
+        consumer["registers"] = consumer_registers(
+            1, consumer["warpgroups"], producer["registers"], HARDWARE[kernel.arch]
+        )
