@@ -170,8 +170,8 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
                 allowed=f"a table with {listing(needed)}",
                 file=file,
             )
-        words = get_args(_model_at(section).model_fields[leaf].annotation)
-        choices = listing(f'"{word}"' for word in words)
+        allowed_values = get_args(_model_at(section).model_fields[leaf].annotation)
+        choices = listing(f'"{value}"' for value in allowed_values)
         return Problem(f"the key {leaf} is missing", key, allowed=choices, file=file)
     allowed_words: list[str] = []
     nearest = ""
