@@ -35,7 +35,8 @@ TOLERANCE = {"bf16": 1e-2, "f16": 1e-2, "f32": 1e-3}
 def load(path: Path) -> ModuleType:
     """Import a module from its file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

@@ -53,8 +53,7 @@ def read_text(path: Path) -> str:
         line = raw[: error.start].count(b"\n") + 1
         raise InputError(
             Problem(
-                f"is not UTF-8: byte 0x{raw[error.start]:02x} at {error.start}, line {line}. "
-                "TOML files are UTF-8",
+                f"is not UTF-8: byte 0x{raw[error.start]:02x} on line {line}. TOML files are UTF-8",
                 file=str(path),
             )
         ) from None
