@@ -178,7 +178,7 @@ def test_any_data_gives_a_description_or_paragraphs(data):
         description_from_data(data, "f.toml")
     except InputError as error:
         problems = error.problems
-        assert problems  # noqa: PT017
+        assert problems
     for problem in problems:
         assert problem.paragraph().startswith("f.toml: ")
         assert "\n" not in problem.paragraph()
