@@ -22,6 +22,19 @@ from pipegen.vocabulary import (
     STYLES,
 )
 
+__all__ = [
+    "Refusal",
+    "Request",
+    "Row",
+    "Selection",
+    "known_words",
+    "row_status",
+    "rows",
+    "select",
+    "select_all",
+    "table",
+]
+
 Status = Literal["ready", "planned"]
 
 # Each end may be named at the wrong side; such a pair is impossible, not misspelled.
