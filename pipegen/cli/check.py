@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -43,7 +44,7 @@ def _arch(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
-    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text",
+    "--format", "output", type=click.Choice(["text", "json", "github"]), default="text",
     show_default=True,
 )  # fmt: skip
 @click.option(
@@ -64,7 +65,7 @@ def _arch(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 )  # fmt: skip
 def command(
     paths: tuple[Path, ...],
-    style: str,
+    output: str,
     jobs: int | None,
     timeout: float,
     no_cache: bool,
@@ -83,6 +84,7 @@ def command(
     from pipegen.compiling.cache import default_folder
     from pipegen.compiling.checking import check
 
+    signal.signal(signal.SIGTERM, _stop)
     with _Progress() as progress:
         report = check(
             paths or (Path("."),),
@@ -93,18 +95,23 @@ def command(
             arch=arch,
             progress=progress.show,
         )
-    _print(report, style)
+    _print(report, output)
     raise SystemExit(report.exit_code)
 
 
-def _print(report: "Report", style: str) -> None:
+def _stop(number: int, _frame: object) -> None:
+    """Leave like on Ctrl-C, so that no compiler process stays behind."""
+    raise SystemExit(128 + number)
+
+
+def _print(report: "Report", output: str) -> None:
     from pipegen.report import FORMATS, closing_lines, rich_table
 
-    if style == "text":
+    if output == "text":
         for problem in report.problems:
             click.echo(f"error: {problem.paragraph()}", err=True)
-    if style != "text" or not sys.stdout.isatty():
-        sys.stdout.write(FORMATS[style](report))
+    if output != "text" or not sys.stdout.isatty():
+        sys.stdout.write(FORMATS[output](report))
         return
     from pipegen.cli import console
 

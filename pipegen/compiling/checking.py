@@ -33,7 +33,7 @@ def check(
     arch: str = DEFAULT_ARCH,
     progress: Progress = _silent,
 ) -> Report:
-    """Run the checks on everything among and below `paths`. Faults in the input are reported too."""
+    """Run the checks on everything among and below `paths`; wrong input is part of the report."""
     found = discover(paths)
     problems = list(found.problems)
     fresh = _freshness(found.descriptions, cache_folder, problems, progress)

@@ -67,8 +67,8 @@ def _cute() -> Dsl:
     version = versions[_CUTE]
     if version_key(version) < version_key(_CUTE_OLDEST):
         reason = (
-            f"{_CUTE} {version} is older than {_CUTE_OLDEST}, where bulk copies began to elect "
-            "their own lane: kernels for one hang with the other"
+            f"{_CUTE} {version} is older than {_CUTE_OLDEST}, from which on bulk copies elect "
+            "their lane themselves: a kernel for the one is wrong on the other"
         )
         return Dsl("cute", versions, reason, f"pip install '{_CUTE}>={_CUTE_OLDEST}'", True)
     origin = _origin("cutlass")
