@@ -3,6 +3,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import black
@@ -42,7 +43,8 @@ def test_template_keeps_the_house_rules(template):
             assert depth <= 1, f"no nested ifs: {line}"
             assert not re.search(r"[-+*/<>]", line.strip("{%} ")), f"no arithmetic: {line}"
         for hole in re.findall(r"\{\{(.*?)\}\}", line):
-            assert not re.search(r"[-+*/%]", hole), f"no arithmetic: {hole}"
+            bare = re.sub(r'"[^"]*"', "", hole)
+            assert not re.search(r"[-+*/%]", bare), f"no arithmetic: {hole}"
 
 
 @pytest.mark.parametrize("description", DESCRIPTIONS, ids=name)
@@ -130,8 +132,7 @@ def test_an_emitted_file_keeps_its_promises(path):
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
     dsl = {"cute": {"cutlass", "cuda"}, "pallas": {"jax", "numpy"}}[header.backend]
-    stdlib = {"argparse", "functools", "itertools", "math", "os", "sys"}
-    assert imported <= dsl | stdlib, imported
+    assert imported <= dsl | sys.stdlib_module_names, imported
     assert "pipegen" not in imported
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert {"gemm", "reference", "main"} <= functions
