@@ -66,8 +66,11 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 def sentence(text: str) -> str:
-    """With a capital at the start and one full stop at the end."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+    """With a capital at the start, unless a name stands there, and one full stop at the end."""
+    first = text.split(maxsplit=1)[0]
+    if first.isalpha() and first not in ("wgmma", "tma", "cute", "pallas"):
+        text = text[0].upper() + text[1:]
+    return text.rstrip(".") + "."
 
 
 def _filled(text: str, first: str, others: str) -> str:
