@@ -98,15 +98,23 @@ def split_smem(
     """
     fewest = min(2, subtiles) if store_buffers is None else store_buffers
     if stages is None:
-        room = capacity - SWIZZLE_128B_ALIGNMENT - fewest * buffer_bytes
-        stages = max(0, room // stage_bytes)
-    barriers = ring_barrier_bytes(stages)
-    barrier_room = align_up(max(barriers, 1), SWIZZLE_128B_ALIGNMENT)
+        per_stage = stage_bytes + ring_barrier_bytes(1)
+        stages = max(0, (capacity - fewest * buffer_bytes) // per_stage)
+        while stages and _barrier_room(stages) + stages * stage_bytes > (
+            capacity - fewest * buffer_bytes
+        ):
+            stages -= 1
+    room = _barrier_room(stages)
     if store_buffers is None:
-        left = capacity - barrier_room - stages * stage_bytes
+        left = capacity - room - stages * stage_bytes
         store_buffers = max(fewest, min(max_store_buffers, subtiles, left // buffer_bytes))
-    total = barrier_room + stages * stage_bytes + store_buffers * buffer_bytes
-    return SmemSplit(stages, store_buffers, barriers, total)
+    total = room + stages * stage_bytes + store_buffers * buffer_bytes
+    return SmemSplit(stages, store_buffers, ring_barrier_bytes(stages), total)
+
+
+def _barrier_room(stages: int) -> int:
+    # The first tile starts at the next alignment unit behind the barriers.
+    return align_up(max(1, ring_barrier_bytes(stages)), SWIZZLE_128B_ALIGNMENT)
 
 
 def accumulator_registers(tile_m: int, tile_n: int, consumer_warpgroups: int) -> int:

@@ -14,16 +14,17 @@ from pipegen.errors import InputError, Problem, listing, nearest_word
 # A description is a few hundred bytes; anything near this size is some other file.
 MAX_BYTES = 1_000_000
 
+_PAIR = "an array of two whole numbers"
 _TYPE_WORDS = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "string_type": "a string",
-    "tuple_type": "an array of two whole numbers",
+    "tuple_type": _PAIR,
     "model_type": "a table",
     "dict_type": "a table",
-    "too_short": "an array of two whole numbers",
-    "too_long": "an array of two whole numbers",
-    "missing_tuple": "an array of two whole numbers",
+    "too_short": _PAIR,
+    "too_long": _PAIR,
+    "missing_tuple": _PAIR,
 }
 
 
@@ -52,8 +53,7 @@ def read_text(path: Path) -> str:
         line = raw[: error.start].count(b"\n") + 1
         raise InputError(
             Problem(
-                f"is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}, line {line}; "
-                "TOML files are UTF-8",
+                f"is not UTF-8: byte 0x{raw[error.start]:02x} on line {line}. TOML files are UTF-8",
                 file=str(path),
             )
         ) from None
@@ -98,13 +98,8 @@ def description_from_data(data: Mapping[str, Any], file: str = "") -> KernelDesc
             partial = KernelDescription.model_validate(salvaged)
         except ValidationError:
             raise InputError(found) from None
-        broken = {problem.key for problem in structural}
-        sections = {key.rsplit(".", 1)[0] for key in broken}
-        found += [
-            problem
-            for problem in find_problems(partial, file)
-            if problem.key not in broken and problem.key.rsplit(".", 1)[0] not in sections
-        ]
+        broken = frozenset(problem.key for problem in structural)
+        found += find_problems(partial, file, broken)
         raise InputError(found) from None
     problems = find_problems(description, file)
     if problems:
@@ -166,13 +161,17 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
         nearest = nearest_word(leaf, allowed)
         return Problem("unknown key", key, value, listing(allowed), nearest, file=file)
     if kind == "missing":
-        annotation = _model_at(section).model_fields[leaf].annotation
-        return Problem(
-            f"the key {leaf} is missing" if section else f"the table [{leaf}] is missing",
-            key,
-            allowed=listing(get_args(annotation)),
-            file=file,
-        )
+        if not section:
+            needed = [n for n, f in _model_at(leaf).model_fields.items() if f.is_required()]
+            return Problem(
+                f"the table [{leaf}] is missing",
+                key,
+                allowed=f"a table with {listing(needed)}",
+                file=file,
+            )
+        allowed_values = get_args(_model_at(section).model_fields[leaf].annotation)
+        choices = listing(f'"{value}"' for value in allowed_values)
+        return Problem(f"the key {leaf} is missing", key, allowed=choices, file=file)
     allowed_words: list[str] = []
     nearest = ""
     for each in entries:
@@ -188,6 +187,8 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
             nearest = words[0]
     elif isinstance(value, float):
         nearest = str(round(value))
+    if _PAIR in allowed_words:
+        nearest = "[2, 1]"
     message = "not one of the known words" if words and isinstance(value, str) else "wrong type"
     if nearest and nearest in words:
         nearest = f'"{nearest}"'

@@ -24,7 +24,7 @@ def outcome_for(path: Path, text: str) -> Outcome | Problem:
     """What writing `text` to `path` would do; a Problem if it would destroy somebody's text."""
     try:
         old = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Outcome.CREATED
     except UnicodeDecodeError:
         return _refusal(path, "exists and is not text that pipegen wrote")

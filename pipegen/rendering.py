@@ -6,7 +6,7 @@ from typing import Any
 
 from pipegen.description_file import dump_description
 from pipegen.planning.model import Plan
-from pipegen.template_index import template_root
+from pipegen.selection_table import template_folder
 from pipegen.vendor.header import digest, header_lines, sign
 
 LINE_LENGTH = 100
@@ -35,7 +35,7 @@ def render(plan: Plan) -> dict[str, str]:
 
 def template_digest(template: str) -> str:
     """The digest of a template's source with all that it includes (parts/ as a whole)."""
-    root = template_root()
+    root = template_folder()
     sources = [root / template, *sorted((root / "parts").glob("**/*.j2"))]
     return digest("\n".join(path.read_text(encoding="utf-8") for path in sources))
 
@@ -69,7 +69,7 @@ def _environment() -> Any:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template_root()),
+        loader=jinja2.FileSystemLoader(template_folder()),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -163,7 +163,7 @@ def number_or_word(text: str) -> int | str:
 
 def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Fill in what the command line left open by asking in the terminal."""
-    from pipegen.template_index import TEMPLATES
+    from pipegen.selection_table import kernels
 
     def choose(key: str, question: str, choices: list[str]) -> None:
         if options[key] is None:
@@ -175,7 +175,7 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
         if options[key] is None:
             options[key] = click.prompt(question, default=default)
 
-    keys = list(TEMPLATES)
+    keys = list(kernels())
     name = name or click.prompt("Name of the kernel (a Python module name)", default="my_gemm")
     choose("op", "What does it compute", unique(key[0] for key in keys))
     keys = [key for key in keys if key[0] == options["op"]]

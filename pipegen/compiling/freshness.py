@@ -80,13 +80,13 @@ class Renderer:
 
         Raises InputError if the description is wrong.
         """
-        from pipegen.template_index import template_root
+        from pipegen.selection_table import template_folder
 
         try:
             text = description.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             return self._generate(description)  # which says what is wrong
-        key = render_key(description, text, template_root())
+        key = render_key(description, text, template_folder())
         known = self._cache.get(key)
         if known is not None and all(isinstance(value, str) for value in known.values()):
             return {description.parent / name: str(value) for name, value in known.items()}

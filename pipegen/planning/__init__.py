@@ -10,7 +10,7 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.rules import find_problems
-from pipegen.template_index import TEMPLATES
+from pipegen.selection_table import kernels
 
 __all__ = ["Number", "PipelinePlan", "Plan", "RolePlan", "plan"]
 
@@ -32,7 +32,7 @@ def plan(description: KernelDescription) -> Plan:
         raise InputError(problems)
     resolved = resolve(description)
     kernel = resolved.kernel
-    template = TEMPLATES[(kernel.op, kernel.backend, kernel.arch, str(kernel.style))]
+    template = kernels()[(kernel.op, kernel.backend, kernel.arch, str(kernel.style))].file
     planner = PLANNERS[(kernel.op, kernel.backend, kernel.arch)]
     made = planner(description, resolved, kernel.name or "", template)
     return made if kernel.name else planner(description, resolved, default_name(made), template)

@@ -5,26 +5,25 @@ from typing import Any
 
 from pipegen.description import KernelDescription, Pipeline, Role
 from pipegen.hardware import SWIZZLE_BYTES
+from pipegen.selection_table import kernels
 from pipegen.vocabulary import DTYPE, STYLES
 
-# The pipelines of each op's graph on each architecture: (producer, consumer) of each.
-GRAPHS: dict[tuple[str, str], dict[str, tuple[str, str]]] = {
-    ("gemm", "sm_90a"): {"mainloop": ("tma", "wgmma"), "epilogue": ("thread", "tma_store")},
-    ("gemm", "sm_100a"): {
-        "mainloop": ("tma", "umma"),
-        "accumulator": ("umma", "thread"),
-        "epilogue": ("thread", "tma_store"),
-    },
-}
 ROLES: dict[tuple[str, str], tuple[str, ...]] = {
     ("gemm", "sm_90a"): ("producer", "consumer"),
-    ("gemm", "sm_100a"): ("producer", "consumer"),
 }
 
 
 def graph_of(description: KernelDescription) -> dict[str, tuple[str, str]]:
-    """The op's pipelines by name, each with its default producer and consumer kind."""
-    return GRAPHS.get((description.kernel.op, description.kernel.arch), {})
+    """The op's pipelines by name, each with its default producer and consumer kind.
+
+    Empty if no template writes the op as described (rule PG101 says so).
+    """
+    kernel = description.kernel
+    style = kernel.style or STYLES[kernel.backend][0]
+    template = kernels().get((kernel.op, kernel.backend, kernel.arch, style))
+    if template is None:
+        return {}
+    return {name: (producer, consumer) for name, producer, consumer in template.pipelines}
 
 
 def resolve(description: KernelDescription) -> KernelDescription:

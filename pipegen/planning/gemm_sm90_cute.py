@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan of the CuTe DSL Hopper GEMM: TMA -> wgmma mainloop, TMA store epilogue, persistent."""
 
-from typing import Any
-
 from pipegen.arithmetic import (
     accumulator_registers,
     align_up,
@@ -14,6 +12,7 @@ from pipegen.arithmetic import (
 )
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
+from pipegen.planning.gemm_sm90_cute_template import template_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.smem import smem_of, stage_range
 from pipegen.vocabulary import DTYPE
@@ -227,11 +226,7 @@ def plan_gemm_sm90_cute(
         )
     else:
         limit = f"the description ({split.stages}); {most_stages} would fit"
-    values: dict[str, Any] = {
-        "a": a,
-        "b": b,
-        "out": out,
-    }
+    values = template_values(description, budget)
     return Plan(name, given, description, template, pipelines, roles, numbers, limit, values)
 
 

@@ -19,14 +19,14 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_word
-from pipegen.template_index import TEMPLATES
+from pipegen.selection_table import kernels
 from pipegen.vocabulary import STYLES
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     kernel = description.kernel
     wanted = (kernel.op, kernel.backend, kernel.arch, kernel.style)
-    if wanted in TEMPLATES:
+    if wanted in kernels():
         return
     if kernel.style not in STYLES[kernel.backend]:
         yield Problem(
@@ -37,7 +37,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{STYLES[kernel.backend][0]}"',
         )
         return
-    choices = [" / ".join(key) for key in TEMPLATES]
+    choices = [" / ".join(key) for key in kernels()]
     yield Problem(
         f'no template writes op "{kernel.op}" for backend "{kernel.backend}" on {kernel.arch} in '
         f'style "{kernel.style}" yet',

@@ -41,7 +41,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             message = f"no pipeline connects {asked.producer} to {asked.consumer}: {found.reason}"
         else:
             message = (
-                f"{asked.producer} to {asked.consumer} is {found.construct}, and no template of "
+                f"{asked.producer} to {asked.consumer} is {found.cls}, and no template of "
                 f'op "{kernel.op}" on {kernel.arch} uses it yet'
             )
         key = f"pipeline.{name}.{end}"

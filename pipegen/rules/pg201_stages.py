@@ -23,6 +23,8 @@ from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.planning.smem import smem_of, stage_range
 
+DERIVED = True
+
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     budget = smem_of(description)

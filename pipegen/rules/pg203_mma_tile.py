@@ -32,7 +32,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     tile = description.tile
     warpgroups = description.role["consumer"].warpgroups if "consumer" in description.role else None
     m, n, k = tile.m, tile.n, tile.k
-    if m is None or n is None or k is None or warpgroups is None:
+    if m is None or n is None or k is None or warpgroups not in (1, 2):
         return
     rows = sizes_m(warpgroups)
     if m not in rows:

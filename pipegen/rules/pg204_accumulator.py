@@ -24,6 +24,8 @@ from pipegen.errors import Problem
 
 OVERHEAD = 24
 
+DERIVED = True
+
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     consumer = description.role.get("consumer")

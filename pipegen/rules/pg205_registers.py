@@ -25,6 +25,8 @@ from pipegen.hardware import HARDWARE, WARPGROUP
 
 CONSUMER_WARPGROUPS = (1, 2)
 
+DERIVED = True
+
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     producer, consumer = description.role.get("producer"), description.role.get("consumer")
