@@ -47,7 +47,7 @@ def pretender(arch: str = "sm_90a", report: str = REPORT, ir: str = "", stores: 
     )
 
 
-CUTE = '''\
+CUTE = """\
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
@@ -75,10 +75,10 @@ def mirror(x: cute.Tensor, stream):
 # --compile-only is all this file does.
 x = make_fake_compact_tensor(cutlass.Float32, (128,), stride_order=(0,), assumed_align=16)
 cute.compile(mirror, x, make_fake_stream())
-'''
+"""
 
 # 1024 threads leave 64 registers each; 96 values are alive across the barrier.
-CUTE_SPILLS = '''\
+CUTE_SPILLS = """\
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
@@ -105,7 +105,7 @@ size = (1024 * 96,)
 x = make_fake_compact_tensor(cutlass.Float32, size, stride_order=(0,), assumed_align=16)
 y = make_fake_compact_tensor(cutlass.Float32, size, stride_order=(0,), assumed_align=16)
 cute.compile(rotate, x, y, make_fake_stream())
-'''
+"""
 
 PALLAS = '''\
 import jax

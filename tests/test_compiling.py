@@ -74,7 +74,7 @@ def test_cute_module_reports_its_resources(compiled: dict[str, CompileResult]) -
     (kernel,) = result.kernels
     assert kernel.arch == "sm_90a"
     assert kernel.threads == 64
-    assert kernel.registers and 8 <= kernel.registers <= 64
+    assert kernel.registers in range(8, 65)
     assert (result.spill_bytes, result.stack_bytes) == (0, 0)
     # 33 floats are 132 B; the next multiple of 1024 is 1024; 64 floats are 256 B.
     assert result.smem_bytes == kernel.smem_needed == 1024 + 256
@@ -87,7 +87,7 @@ def test_cute_module_that_spills_fails_with_numbers(compiled: dict[str, CompileR
         pytest.skip("this DSL does not print what ptxas says")
     assert result.status == "spills"
     assert result.registers == 64
-    assert result.spill_bytes and result.spill_bytes > 0
+    assert result.spill_bytes
     assert f"{result.kernels[0].spill_stores} B of spill stores" in result.message
 
 
@@ -113,7 +113,7 @@ def test_pallas_module_reports_its_resources(compiled: dict[str, CompileResult])
     (kernel,) = result.kernels
     assert kernel.arch == "sm_90a"
     assert kernel.threads == 128
-    assert kernel.registers and kernel.registers > 8
+    assert kernel.registers in range(8, 256)
     assert (result.spill_bytes, result.stack_bytes) == (0, 0)
     # The tile, 128 x 64 floats, and one mbarrier.
     assert result.smem_bytes == 128 * 64 * 4 + 8
@@ -301,16 +301,12 @@ def test_one_bad_module_does_not_end_the_run(tmp_path: Path) -> None:
     assert [result.status for result in results] == ["crash", "timeout", "ok"]
 
 
-def test_no_process_to_be_had_is_a_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_to_be_had_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object) -> None:
         raise OSError("no more processes")
 
     monkeypatch.setattr(worker, "run", refuse)
-    (result,) = pool.compile_all(
-        [made(tmp_path, pretender())], CompileCache(None), 1, state=usable
-    )
+    (result,) = pool.compile_all([made(tmp_path, pretender())], CompileCache(None), 1, state=usable)
     assert (result.status, result.repeatable) == ("error", False)
     assert "no more processes" in result.message
 
@@ -319,9 +315,7 @@ def test_result_that_cannot_be_read_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "parse_ptxas", lambda _: 1 / 0)
-    (result,) = pool.compile_all(
-        [made(tmp_path, pretender())], CompileCache(None), 1, state=usable
-    )
+    (result,) = pool.compile_all([made(tmp_path, pretender())], CompileCache(None), 1, state=usable)
     assert (result.status, result.repeatable) == ("error", False)
     assert "ZeroDivisionError" in result.message
 
