@@ -52,6 +52,7 @@ def check(
         jobs or default_jobs(),
         timeout,
         lambda module, _: progress(f"compiled {module.path.name}", next(done), len(modules)),
+        state=dsl,
     )
     compiled = dict(zip(modules, results, strict=True))
     by_place = {path.resolve(): state for path, state in fresh.items()}

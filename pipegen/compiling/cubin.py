@@ -2,6 +2,7 @@
 """Reads cubins and PTX: the architecture they are for, their kernels, their resources."""
 
 import importlib.metadata
+import itertools
 import re
 import shutil
 import struct
@@ -53,17 +54,17 @@ def ptx_arch(ptx: str) -> str:
 
 def ptx_kernels(ptx: str) -> list[Kernel]:
     """The entry functions of a PTX text with their threads and tensor core instructions."""
-    entries = list(_ENTRY.finditer(ptx))
+    starts = [match.start() for match in _ENTRY.finditer(ptx)]
     kernels = []
-    for match, following in zip(entries, [*entries[1:], None], strict=True):
-        body = ptx[match.start() : following.start() if following else len(ptx)]
+    for start, end in itertools.pairwise([*starts, len(ptx)]):
+        body = ptx[start:end]
         found = _THREADS.search(body)
         threads = None
         if found:
             threads = int(found[1]) * int(found[2] or 1) * int(found[3] or 1)
         kernels.append(
             Kernel(
-                match[1],
+                _ENTRY.findall(body)[0],
                 arch=ptx_arch(ptx),
                 threads=threads,
                 tensor_core_instructions=len(_TENSOR_CORE.findall(body)),

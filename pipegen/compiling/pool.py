@@ -75,5 +75,9 @@ def _compile(module: Module, timeout: float, cancel: threading.Event) -> Compile
     except Cancelled:
         return CompileResult("error", "was given up", repeatable=False)
     except OSError as error:
-        # No process, no disk: a finding about this module, not the end of the run.
+        # No process, no disk.
         return CompileResult("error", f"could not be compiled here: {error}", repeatable=False)
+    except Exception as error:
+        # A compiler's output that we cannot read is a finding about this module, not the end.
+        what = f"{type(error).__name__}: {error}"
+        return CompileResult("error", f"pipegen cannot read its result: {what}", repeatable=False)

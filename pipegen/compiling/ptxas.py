@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what ptxas says about a kernel (`-v`), however it was wrapped, indented or coloured."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -50,7 +51,7 @@ def parse_ptxas(text: str) -> PtxasReport:
     flat = " ".join(plain(text).split())
     kernels: list[Kernel] = []
     starts = [match.start() for match in _ENTRY.finditer(flat)]
-    for start, end in zip(starts, [*starts[1:], len(flat)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(flat)]):
         kernels.append(_kernel(flat[start:end]))
     return PtxasReport(tuple(_unique(kernels)), tuple(dict.fromkeys(_advisories(flat))))
 
