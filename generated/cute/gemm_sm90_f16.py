@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 6319b48fedd4 | text 0a960d97c328
+# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 6d7bf48786ac | text a9d0d438dd5e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -126,7 +126,8 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 
         acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))
 
-    A bias of N elements, handed down from `gemm` as `bias: cute.Tensor`:
+    A bias of N elements (its address joins the others in `gemm`; `launch` makes a tensor of it,
+    which the kernel hands on to here):
 
         for i in cutlass.range_constexpr(cute.size(acc)):
             if coord[i][1] < cute.size(bias):
@@ -159,7 +160,7 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple, cta=0, c
 
 @cute.jit
 def multiply(mainloop_consumer, tiled_mma, acc, tCrA, tCrB, count):
-    """acc = the sum over the next `count` stages, at least one."""
+    """The consumers' mainloop: acc = the sum over the next `count` stages, at least one."""
     stage = mainloop_consumer.wait_and_advance()
     tiled_mma.set(warpgroup.Field.ACCUMULATE, False)  # the first wgmma overwrites acc
     warpgroup.fence()
@@ -225,7 +226,7 @@ def gemm_kernel(
         # -----------------------------------------------------------------------------------------
         # Producer
         # -----------------------------------------------------------------------------------------
-        cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # all four warps must agree
+        cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # executed by all four warps
         if warp_idx == PRODUCER_WARP:
             cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
             ctas = cute.make_layout((CLUSTER_M, CLUSTER_N, 1))
@@ -247,7 +248,7 @@ def gemm_kernel(
             mainloop_producer.tail()
     else:
         # -----------------------------------------------------------------------------------------
-        # Consumers: mainloop
+        # Consumers: mainloop (see `multiply`)
         # -----------------------------------------------------------------------------------------
         cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
         consumer = thread - (THREADS - CONSUMER_THREADS)
@@ -404,8 +405,8 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
     """(L, rows, columns), row stride, batch stride: of an operand, checked for TMA."""
     if str(dtype).removeprefix("torch.") != wanted:
         raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
-    if len(shape) not in (2, 3):
-        raise ValueError(f"{name}.shape={tuple(shape)}: must have two dimensions, or L and two")
+    if len(shape) not in (2, 3) or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 or 3 sizes from 1 to 2**31 - 1")
     batches, rows, columns = (1, *shape)[-3:]
     batch, row, column = (0, *strides)[-3:]
     # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
@@ -436,8 +437,6 @@ def gemm(a, b, out, stream=None):
             f"a.shape={tuple(a.shape)}, b.shape={tuple(b.shape)}, out.shape={tuple(out.shape)}: "
             "must be (L, M, K), (L, N, K), (L, M, N)"
         )
-    if min(m, n, k, batches) < 1 or max(m, n, k, batches) >= 2**31:
-        raise ValueError(f"M={m}, N={n}, K={k}, L={batches}: must be from 1 to 2**31 - 1")
     if n % OUT_ALIGN:
         raise ValueError(f"N={n}: must be a multiple of {OUT_ALIGN}, TMA stores 16 bytes at a time")
     if min(devices) < 0 or len(set(devices)) > 1:
