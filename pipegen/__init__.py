@@ -1,5 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
 """pipegen: readable, standalone GPU kernels from a short description.
 
-`plan(KernelDescription(...))` derives every number; `render(plan)` gives the files' text.
+    description = pipegen.KernelDescription(
+        kernel=pipegen.Kernel(op="gemm", backend="cute", arch="sm_90a")
+    )
+    files = pipegen.render(pipegen.plan(description))    # {path: text}
+
+The names below are imported on first use, so that `import pipegen` costs nothing.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipegen.description import (
+        Cluster,
+        Dtypes,
+        Kernel,
+        KernelDescription,
+        Layout,
+        Pipeline,
+        Role,
+        Scheduler,
+        Tile,
+        json_schema,
+    )
+    from pipegen.description_file import dump_description, load_description, parse_description
+    from pipegen.errors import InputError, Problem
+    from pipegen.planning import Plan, plan
+    from pipegen.rendering import render
+    from pipegen.selection import select
+
+_HOMES = {
+    "Cluster": "description",
+    "Dtypes": "description",
+    "Kernel": "description",
+    "KernelDescription": "description",
+    "Layout": "description",
+    "Pipeline": "description",
+    "Role": "description",
+    "Scheduler": "description",
+    "Tile": "description",
+    "json_schema": "description",
+    "dump_description": "description_file",
+    "load_description": "description_file",
+    "parse_description": "description_file",
+    "InputError": "errors",
+    "Problem": "errors",
+    "Plan": "planning",
+    "plan": "planning",
+    "render": "rendering",
+    "select": "selection",
+}
+
+__all__ = [
+    "Cluster",
+    "Dtypes",
+    "InputError",
+    "Kernel",
+    "KernelDescription",
+    "Layout",
+    "Pipeline",
+    "Plan",
+    "Problem",
+    "Role",
+    "Scheduler",
+    "Tile",
+    "dump_description",
+    "json_schema",
+    "load_description",
+    "parse_description",
+    "plan",
+    "render",
+    "select",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pipegen' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"pipegen.{_HOMES[name]}"), name)

@@ -25,7 +25,7 @@ class Problem:
 
     def paragraph(self) -> str:
         """The whole fault as one line of text."""
-        place = ": ".join(part for part in (self.file, self.key) if part)
+        place = ": ".join(printable(part) for part in (self.file, self.key) if part)
         if self.key and self.value is not None:
             place += f" = {toml_literal(self.value)}"
         text = f"{place}: {self.message}" if place else self.message
@@ -68,12 +68,17 @@ def toml_literal(value: object, limit: int = 60) -> str:
     if isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, str):
-        text = '"' + value.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+        text = '"' + printable(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
     elif isinstance(value, list | tuple):
         text = "[" + ", ".join(toml_literal(item) for item in value) + "]"
     else:
         text = str(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text on one line: what a terminal cannot show becomes an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def listing(choices: Iterable[object]) -> str:

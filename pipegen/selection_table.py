@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipegen.vocabulary import STYLES
+from pipegen.vocabulary import ARCHS, BACKENDS, OPS, STYLES
 
 CTA_GROUPS = (1, 2)
 
@@ -116,6 +116,24 @@ def templates() -> tuple[Template, ...]:
         )
         for entry in _document()["template"]
     )
+
+
+@cache
+def kernels() -> dict[tuple[str, str, str, str], Template]:
+    """The templates that exist, by what a user asks for: (op, backend, arch, style)."""
+    found = {
+        (template.op, template.backend, template.arch, style): template
+        for template in templates()
+        if template.exists
+        for style in template.styles
+    }
+    return dict(sorted(found.items(), key=lambda item: _rank(item[0])))
+
+
+def _rank(key: tuple[str, str, str, str]) -> tuple[int, ...]:
+    # The order of the vocabulary, in which a default comes before its alternatives.
+    op, backend, arch, style = key
+    return (OPS.index(op), BACKENDS.index(backend), ARCHS.index(arch), STYLES[backend].index(style))
 
 
 @cache

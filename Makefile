@@ -1,0 +1,24 @@
+# For people who work on pipegen. Users need none of this: see README.md.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+$(BIN)/pipegen: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '.[all]'
+	touch $@
+
+.PHONY: test check golden docs format
+test: $(BIN)/pipegen
+	$(BIN)/python -m pytest
+
+check: $(BIN)/pipegen
+	$(BIN)/pipegen check generated
+
+golden: $(BIN)/pipegen
+	$(BIN)/python tests/golden.py
+
+format: $(BIN)/pipegen
+	$(BIN)/black pipegen tests benchmarks
+	$(BIN)/ruff check --fix pipegen tests benchmarks

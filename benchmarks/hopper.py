@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks and times the emitted Hopper modules on this machine's GPU.
+
+    python benchmarks/hopper.py verify generated/*.py --json benchmarks/hopper_verify.json
+    python benchmarks/hopper.py speed generated/*.py --json benchmarks/hopper_speed.json
+
+Each module runs in a process of its own with a time limit: a kernel that hangs is a failure, and
+the rest goes on. Exit code 1 if anything failed. Needs torch, and the modules' DSL.
+"""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,14336,4096")
+PACKAGES = ("torch", "jax", "jaxlib", "nvidia-cutlass-dsl", "numpy")
+
+
+def run_worker(task: str, module: Path, shapes: tuple[str, ...], limit: float) -> dict[str, Any]:
+    """The worker's rows, or why there are none."""
+    arguments = shapes if task == "speed" else ()
+    process = subprocess.Popen(
+        [sys.executable, str(WORKER), task, str(module), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    )
+    try:
+        output, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return failed(module, f"no end within {limit:.0f} s (a deadlock?)", output)
+    for line in output.splitlines():
+        if line.startswith("RESULT "):
+            return {"module": module.name, "failed": "", "rows": json.loads(line[7:])}
+    return failed(module, f"exit code {process.returncode}", output)
+
+
+def failed(module: Path, reason: str, output: str) -> dict[str, Any]:
+    """A module without results: the reason and its last words."""
+    return {"module": module.name, "failed": reason, "output": output[-2000:], "rows": []}
+
+
+def machine() -> dict[str, str]:
+    """The GPU, the driver and the packages that the figures belong to."""
+    query = "name,driver_version,clocks.max.sm,power.limit"
+    found = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    facts = {"gpu": found.stdout.strip(), "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = "not installed"
+    return facts
+
+
+def show(task: str, result: dict[str, Any]) -> bool:
+    """Print one module's rows; return whether all is well."""
+    name = result["module"]
+    if result["failed"]:
+        print(f"FAIL {name}: {result['failed']}\n{result['output']}")
+        return False
+    if task == "verify":
+        wrong = [row for row in result["rows"] if not row["passed"]]
+        worst = max(row["error"] for row in result["rows"])
+        word = "FAIL" if wrong else "PASS"
+        print(f"{word} {name}: {len(result['rows'])} sizes, worst relative error {worst:.2e}")
+        for row in wrong:
+            print(f"     {row}")
+        return not wrong
+    for row in result["rows"]:
+        size = f"{row['m']}x{row['n']}x{row['k']}"
+        print(
+            f"{name:<44} {size:<18} {row['tflops']:7.1f} TFLOP/s, cuBLAS "
+            f"{row['cublas_tflops']:7.1f}, ratio {row['ratio']:.3f} "
+            f"({row['ratio_low']:.3f} to {row['ratio_high']:.3f})"
+        )
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=["verify", "speed"])
+    parser.add_argument("modules", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, help="write all figures here")
+    parser.add_argument("--limit", type=float, default=180, help="seconds a module may take")
+    parser.add_argument("--jobs", type=int, default=4, help="modules checked at once (verify)")
+    parser.add_argument("--shape", action="append", help="M,N,K to time; may be repeated")
+    arguments = parser.parse_args()
+    shapes = tuple(arguments.shape or SHAPES)
+    jobs = arguments.jobs if arguments.task == "verify" else 1  # nothing else runs while we time
+
+    results = []
+    well = True
+    with ThreadPoolExecutor(jobs) as pool:
+        for result in pool.map(
+            lambda module: run_worker(arguments.task, module, shapes, arguments.limit),
+            arguments.modules,
+        ):
+            results.append(result)
+            well &= show(arguments.task, result)
+            sys.stdout.flush()
+    if arguments.json:
+        report = {
+            "command": " ".join(["python", *sys.argv]),
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": machine(),
+            "results": results,
+        }
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

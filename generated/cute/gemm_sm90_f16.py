@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 ab7af133d67c | text 58ac366d4ef2
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with nvidia-cutlass-dsl 4.8.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "gemm"
+#   backend = "cute"
+#   arch = "sm_90a"
+#   name = "gemm_sm90_f16"
+#
+#   [dtype]
+#   a = "f16"
+#
+#   [tile]
+#   m = 128
+#   n = 192
+#   k = 64
+"""GEMM for Hopper (sm_90a) in the CuTe DSL: f16 x f16 -> f32 -> f16.
+
+out[l] = A[l] @ B[l].T. Persistent and warp-specialized: a CTA computes output tiles of
+128 x 192 one after the other; the loads of the next tile overlap the stores of this one.
+
+Roles of a CTA's 384 threads
+  producer  warp 0: issues all TMA loads (warps 1 to 3 only give their registers away)
+  consumer  warps 4 to 11: wgmma, 64 rows of the tile a warpgroup and instruction, then the epilogue;
+            warp 4 also issues the TMA stores
+
+Pipelines
+             class             producer -> consumer  stages  full barrier        empty barrier
+  mainloop   PipelineTmaAsync  TMA -> wgmma          5       1 arrive + 40960 B  16 arrives
+  epilogue   PipelineTmaStore  threads -> TMA store  3       none                none
+
+  mainloop   Filled by one A and one B tile: `acquire` waits until the stage is empty and arms its
+             full barrier with tx_count, the copies complete it as their bytes land (so `commit`
+             does nothing). Emptied by one arrive of each consumer warp of each CTA that reads
+             what this one loads, or loads what this one reads.
+  epilogue   Filled by the consumer warps, 8192 B at a time. No barriers: `commit` closes a bulk
+             group, `acquire` waits until at most 2 groups still read SMEM; the oldest buffer
+             is then free.
+
+Timeline of a CTA (K tiles k0, k1, ... of tile t)
+  producer   t k0 | t k1 | ... at most 5 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
+  consumer   wait k0, mma k0 | mma k1, release k0 | ... | release the last | epilogue t | t+1 ...
+  stores                                                                     | subtiles of t ...
+
+Constraints
+  a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L: last dimension
+  contiguous, other strides and addresses multiples of 16 bytes. Any M, N, K, L from 1.
+
+Run
+  python gemm_sm90_f16.py                  compares with float64 on an H100 or H200 (needs torch)
+  python gemm_sm90_f16.py --compile-only   needs neither GPU nor torch
+"""
+
+import argparse
+import array
+import functools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Without a GPU, the compiler takes its target from here, and reads it when imported.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
+
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import cute, memory, pipeline
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
+from cutlass.cute.nvgpu.warpgroup import SmemLayoutAtomKind
+from cutlass.utils import HardwareInfo
+
+A_DTYPE, B_DTYPE = cutlass.Float16, cutlass.Float16
+ACC_DTYPE, OUT_DTYPE = cutlass.Float32, cutlass.Float16
+
+TILE_M, TILE_N, TILE_K = 128, 192, 64  # CTA tile, elements
+CLUSTER_M, CLUSTER_N = 2, 1  # CTAs; A is shared along N, B along M
+RASTER_GROUP = 8  # cluster rows walked together, for L2
+MMA_K = 16  # elements; 32 B of K an instruction
+MMAS_PER_STAGE = 4  # 64 / 16
+
+CONSUMER_WARPGROUPS = 2
+CONSUMER_THREADS = 256  # 128 * 2
+THREADS = 384  # 128 * (1 + 2)
+PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the first consumer
+PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
+CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 rounded down to 8)
+
+MAINLOOP_STAGES = 5  # (232448 - 1024 - 2 * 8192) // 40960
+STAGE_BYTES = 40960  # tx_count: 16384 + 24576, the A and the B tile
+FULL_ARRIVES = 1  # the producer, when it arms tx_count
+EMPTY_ARRIVES = 16  # 8 consumer warps * 2 multicast partners
+
+EPI_TILE_M, EPI_TILE_N = 128, 32  # elements of one store, 8192 B
+EPI_SUBTILES, EPI_SUBTILES_N = 6, 6  # of a CTA tile, and along N
+EPI_STAGES = 3  # divides EPI_SUBTILES: every tile starts at buffer 0
+EPI_BARRIER = 1  # named barrier of the consumers; 0 is the whole CTA's
+
+A_SWIZZLE, B_SWIZZLE = SmemLayoutAtomKind.K_SW128, SmemLayoutAtomKind.K_SW128
+OUT_SWIZZLE = SmemLayoutAtomKind.K_SW64
+A_ALIGN, B_ALIGN, OUT_ALIGN = 8, 8, 8  # elements in the 16 B that TMA strides are multiples of
+TOLERANCE = 1e-2  # relative error, Frobenius norm
+
+
+@cute.struct
+class SharedStorage:  # 230400 B: 1024 + 5 * 40960 + 3 * 8192
+    mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
+    a: cute.struct.Align[cute.struct.MemRange[A_DTYPE, TILE_M * TILE_K * MAINLOOP_STAGES], 1024]
+    b: cute.struct.Align[cute.struct.MemRange[B_DTYPE, TILE_N * TILE_K * MAINLOOP_STAGES], 1024]
+    out: cute.struct.Align[
+        cute.struct.MemRange[OUT_DTYPE, EPI_TILE_M * EPI_TILE_N * EPI_STAGES], 1024
+    ]
+
+
+# =================================================================================================
+# Yours: what happens to the accumulator before it is rounded and stored
+# =================================================================================================
+@cute.jit
+def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
+    """Changes a thread's f32 accumulators in place. As written it does, and costs, nothing.
+
+    acc[i] belongs to out[batch, m, n] with (m, n) = coord[i], which may lie outside an edge tile.
+    A ReLU:
+
+        acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))
+
+    A bias of N elements, handed down from `gemm` as `bias: cute.Tensor`:
+
+        for i in cutlass.range_constexpr(cute.size(acc)):
+            if coord[i][1] < cute.size(bias):
+                acc[i] += bias[coord[i][1]].to(ACC_DTYPE)
+    """
+
+
+@cute.jit
+def tile_coord(index: cutlass.Int32, clusters_m: cutlass.Int32, clusters_n: cutlass.Int32):
+    """(m, n, batch) of this CTA's output tile in the cluster of tiles that comes index-th.
+
+    RASTER_GROUP rows of clusters are walked together, column by column: what runs at one time is
+    nearly a square of the output, which reads the least of A and B.
+    """
+    batch, index = index // (clusters_m * clusters_n), index % (clusters_m * clusters_n)
+    group, index = index // (RASTER_GROUP * clusters_n), index % (RASTER_GROUP * clusters_n)
+    rows = cutlass.min(RASTER_GROUP, clusters_m - group * RASTER_GROUP)
+    cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
+    m = (group * RASTER_GROUP + index % rows) * CLUSTER_M + cta_m
+    n = index // rows * CLUSTER_N + cta_n
+    return m, n, batch
+
+
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple, cta=0, ctas: int = 1):
+    """What one of `ctas` CTAs copies: SMEM (copy, STAGE), GMEM (copy, tiles, tiles, L)."""
+    gmem = cute.local_tile(tma.tma_tensor, tile, (None, None, None))
+    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    return cpasync.tma_partition(tma.atom, cta, cute.make_layout(ctas), smem, gmem)
+
+
+@cute.kernel
+def gemm_kernel(
+    tma_a: cpasync.TmaInfo,
+    tma_b: cpasync.TmaInfo,
+    tma_out: cpasync.TmaInfo,
+    tiled_mma: cute.TiledMma,
+    k_tiles: cutlass.Int32,
+    clusters_m: cutlass.Int32,
+    clusters_n: cutlass.Int32,
+    tiles: cutlass.Int32,
+):
+    thread, _, _ = cute.arch.thread_idx()
+    warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    warpgroup_idx = cute.arch.make_warp_uniform(thread // 128)
+    _, _, first = cute.arch.block_idx()  # grid: (CLUSTER_M, CLUSTER_N, clusters)
+    _, _, step = cute.arch.grid_dim()
+
+    storage = memory.SmemAllocator().allocate(SharedStorage)
+    a_smem, b_smem, out_smem = tma_a.smem_layout, tma_b.smem_layout, tma_out.smem_layout
+    sA = storage.a.get_tensor(a_smem.outer, swizzle=a_smem.inner)  # (TILE_M, TILE_K, STAGE)
+    sB = storage.b.get_tensor(b_smem.outer, swizzle=b_smem.inner)  # (TILE_N, TILE_K, STAGE)
+    sOut = storage.out.get_tensor(out_smem.outer, swizzle=out_smem.inner)  # (EPI_M, EPI_N, STAGE)
+
+    mainloop = pipeline.PipelineTmaAsync.create(
+        num_stages=MAINLOOP_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
+        tx_count=STAGE_BYTES,
+        barrier_storage=storage.mainloop_barriers.data_ptr(),
+        cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
+        defer_sync=True,
+    )
+    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
+    pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
+    pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
+    mainloop_producer, mainloop_consumer = mainloop.make_participants()
+
+    if warpgroup_idx == 0:
+        # -----------------------------------------------------------------------------------------
+        # Producer
+        # -----------------------------------------------------------------------------------------
+        cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # all four warps must agree
+        if warp_idx == PRODUCER_WARP:
+            cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
+            ctas = cute.make_layout((CLUSTER_M, CLUSTER_N, 1))
+            tAsA, tAgA = partition_tma(tma_a, sA, (TILE_M, TILE_K))
+            # CTAs side by side along M use one B tile: each loads a part of it for all of them.
+            tBsB, tBgB = partition_tma(tma_b, sB, (TILE_N, TILE_K), cta_m, CLUSTER_M)
+            b_mask = cute.make_layout_image_mask(ctas, (cta_m, cta_n, 0), mode=0)
+            for index in cutlass.range(first, tiles, step, unroll=1):
+                m, n, batch = tile_coord(index, clusters_m, clusters_n)
+                for k in cutlass.range(k_tiles, unroll=1):
+                    stage = mainloop_producer.acquire_and_advance()
+                    full_barrier = stage.barrier
+                    cute.copy(
+                        tma_a.atom,
+                        tAgA[None, m, k, batch],
+                        tAsA[None, stage.index],
+                        tma_bar_ptr=full_barrier,
+                    )
+                    cute.copy(
+                        tma_b.atom,
+                        tBgB[None, n, k, batch],
+                        tBsB[None, stage.index],
+                        tma_bar_ptr=full_barrier,
+                        mcast_mask=b_mask,
+                    )
+                    stage.commit()
+            # The last releases must find this CTA's barriers.
+            mainloop_producer.tail()
+    else:
+        # -----------------------------------------------------------------------------------------
+        # Consumers: mainloop
+        # -----------------------------------------------------------------------------------------
+        cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+        consumer = thread - (THREADS - CONSUMER_THREADS)
+        thr_mma = tiled_mma.get_slice(consumer)
+        # A warpgroup's threads hold one and the same SMEM descriptor.
+        wg_mma = tiled_mma.get_slice((warpgroup_idx - 1) * 128)
+        tCrA = tiled_mma.make_fragment_A(wg_mma.partition_A(sA))  # (MMA, M, K, STAGE)
+        tCrB = tiled_mma.make_fragment_B(wg_mma.partition_B(sB))  # (MMA, N, K, STAGE)
+        # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 96 registers
+        acc = cute.make_rmem_tensor(thr_mma.partition_shape_C((TILE_M, TILE_N)), ACC_DTYPE)
+
+        epilogue = pipeline.PipelineTmaStore.create(
+            num_stages=EPI_STAGES,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, CONSUMER_THREADS),
+        )
+        consumers = pipeline.NamedBarrier(EPI_BARRIER, CONSUMER_THREADS)
+        store_op = warp.StMatrix8x8x16bOp(transpose=False, num_matrices=4)
+        store_atom = cute.make_copy_atom(store_op, OUT_DTYPE)
+        store = cute.make_tiled_copy_C_atom(store_atom, tiled_mma)
+        tRsOut = store.get_slice(consumer).partition_D(sOut)  # (copy, M, N, STAGE)
+        rOut = cute.make_rmem_tensor(tRsOut[None, None, None, 0].shape, OUT_DTYPE)
+        tSsOut, tSgOut = partition_tma(tma_out, sOut, (EPI_TILE_M, EPI_TILE_N))
+
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n, batch = tile_coord(index, clusters_m, clusters_n)
+            stage = mainloop_consumer.wait_and_advance()
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, False)  # the tile's first wgmma overwrites
+            warpgroup.fence()
+            for k in cutlass.range_constexpr(MMAS_PER_STAGE):
+                a_k, b_k = tCrA[None, None, k, stage.index], tCrB[None, None, k, stage.index]
+                cute.gemm(tiled_mma, acc, a_k, b_k, acc)
+                tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            warpgroup.commit_group()
+            for _ in cutlass.range(k_tiles - 1, unroll=1):
+                newest = mainloop_consumer.wait_and_advance()
+                warpgroup.fence()
+                for k in cutlass.range_constexpr(MMAS_PER_STAGE):
+                    a_k, b_k = tCrA[None, None, k, newest.index], tCrB[None, None, k, newest.index]
+                    cute.gemm(tiled_mma, acc, a_k, b_k, acc)
+                warpgroup.commit_group()
+                # The newest group stays in flight: only the stage before it has been read.
+                warpgroup.wait_group(1)
+                stage.release()
+                stage = newest
+            warpgroup.wait_group(0)
+            stage.release()
+
+            # -------------------------------------------------------------------------------------
+            # Consumers: epilogue
+            # -------------------------------------------------------------------------------------
+            tile = cute.make_identity_tensor((TILE_M, TILE_N))
+            tile = cute.domain_offset((m * TILE_M, n * TILE_N), tile)
+            epilogue_op(acc, thr_mma.partition_C(tile))
+
+            for subtile in cutlass.range_constexpr(EPI_SUBTILES):
+                sub_m, sub_n = divmod(subtile, EPI_SUBTILES_N)
+                buffer = subtile % EPI_STAGES
+                # Only the store warp can tell that the buffer's last store has read it.
+                if warp_idx == STORE_WARP:
+                    epilogue.producer_acquire()
+                consumers.arrive_and_wait()
+                acc_sub = cute.local_tile(  # (2, 2, EPI_TILE_N / 8)
+                    acc[(None, None, None), sub_m, 0], (2, 2, EPI_TILE_N // 8), (0, 0, sub_n)
+                )
+                rOut.store(acc_sub.load().to(OUT_DTYPE).reshape(rOut.shape))
+                cute.copy(store, rOut, tRsOut[None, None, None, buffer])
+                # TMA reads SMEM through the async proxy: publish to it first, then meet.
+                cute.arch.fence_proxy("async.shared", space="cta")
+                consumers.arrive_and_wait()
+                if warp_idx == STORE_WARP:
+                    out_m = m * (EPI_SUBTILES // EPI_SUBTILES_N) + sub_m
+                    out_n = n * EPI_SUBTILES_N + sub_n
+                    gmem = tSgOut[None, out_m, out_n, batch]
+                    cute.copy(tma_out.atom, tSsOut[None, buffer], gmem)
+                    epilogue.producer_commit()
+
+        if warp_idx == STORE_WARP:
+            epilogue.producer_tail()
+
+    # A CTA that has left cannot be signalled: the cluster leaves together.
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
+def make_smem_layout(kind: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order=(0, 1, 2)):
+    """(rows, columns, STAGE), swizzled in a way that TMA and wgmma know."""
+    atom = warpgroup.make_smem_layout_atom(kind, dtype)
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
+
+
+@cute.jit
+def launch(problem: cute.Pointer, stream: cuda.CUstream):
+    """The compiled host side: builds the tensor maps and the grid from `problem` (see `gemm`).
+
+    Addresses, sizes and strides (in elements) come as one array in host memory, because the DSL
+    takes microseconds to convert each argument of its own.
+    """
+    numbers = cute.make_tensor(problem, cute.make_layout(14))
+    a_address, b_address, out_address = numbers[0], numbers[1], numbers[2]
+    m, n, k, batches, max_clusters = [cutlass.Int32(numbers[i]) for i in range(3, 8)]
+    a_row, a_batch = cute.assume(numbers[8], A_ALIGN), cute.assume(numbers[9], A_ALIGN)
+    b_row, b_batch = cute.assume(numbers[10], B_ALIGN), cute.assume(numbers[11], B_ALIGN)
+    out_row, out_batch = cute.assume(numbers[12], OUT_ALIGN), cute.assume(numbers[13], OUT_ALIGN)
+    a_layout = cute.make_layout((m, k, batches), stride=(a_row, 1, a_batch))
+    b_layout = cute.make_layout((n, k, batches), stride=(b_row, 1, b_batch))
+    out_layout = cute.make_layout((m, n, batches), stride=(out_row, 1, out_batch))
+    gmem = cute.AddressSpace.gmem
+    a_ptr = cute.make_ptr(A_DTYPE, a_address, gmem, assumed_align=16)
+    b_ptr = cute.make_ptr(B_DTYPE, b_address, gmem, assumed_align=16)
+    out_ptr = cute.make_ptr(OUT_DTYPE, out_address, gmem, assumed_align=16)
+
+    tma_a = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileG2SOp(),
+        cute.make_tensor(a_ptr, a_layout),
+        make_smem_layout(A_SWIZZLE, A_DTYPE, (TILE_M, TILE_K), MAINLOOP_STAGES, (0, 1, 2)),
+        (TILE_M, TILE_K),
+    )
+    tma_b = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileG2SMulticastOp(),
+        cute.make_tensor(b_ptr, b_layout),
+        make_smem_layout(B_SWIZZLE, B_DTYPE, (TILE_N, TILE_K), MAINLOOP_STAGES, (0, 1, 2)),
+        (TILE_N, TILE_K),
+        num_multicast=CLUSTER_M,
+    )
+    tma_out = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileS2GOp(),
+        cute.make_tensor(out_ptr, out_layout),
+        make_smem_layout(OUT_SWIZZLE, OUT_DTYPE, (EPI_TILE_M, EPI_TILE_N), EPI_STAGES),
+        (EPI_TILE_M, EPI_TILE_N),
+    )
+    mma_op = warpgroup.MmaF16BF16Op(
+        A_DTYPE,
+        ACC_DTYPE,
+        (64, TILE_N, MMA_K),
+        warpgroup.OperandSource.SMEM,
+        OperandMajorMode.K,
+        OperandMajorMode.K,
+    )
+    tiled_mma = cute.make_tiled_mma(mma_op, (CONSUMER_WARPGROUPS, 1, 1))
+
+    clusters_m = cute.ceil_div(m, TILE_M * CLUSTER_M)
+    clusters_n = cute.ceil_div(n, TILE_N * CLUSTER_N)
+    tiles = clusters_m * clusters_n * batches
+    k_tiles = cute.ceil_div(k, TILE_K)
+    gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles).launch(
+        grid=(CLUSTER_M, CLUSTER_N, cutlass.min(tiles, max_clusters)),
+        block=(THREADS, 1, 1),
+        cluster=(CLUSTER_M, CLUSTER_N, 1),
+        min_blocks_per_mp=1,
+        stream=stream,
+    )
+
+
+@functools.cache
+def compile_gemm():
+    """`launch`, compiled: once, for all sizes and strides. Needs no GPU."""
+    problem = cute.runtime.make_ptr(cutlass.Int64, 0)
+    return cute.compile(launch, problem, cute.runtime.make_fake_stream())
+
+
+@functools.cache
+def max_clusters(device: int) -> int:
+    """Clusters that run at once. More would wait for a first one to end: a second, short wave."""
+    return HardwareInfo(device).get_max_active_clusters(CLUSTER_M * CLUSTER_N)
+
+
+def read(tensor):
+    """Address, device (-1: not CUDA), type, shape and strides of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack, which may refuse float8
+        address, device, strides = tensor.data_ptr(), tensor.get_device(), tensor.stride()
+        return address, device, tensor.dtype, tensor.shape, strides
+    kind, device = tensor.__dlpack_device__()
+    view = cute.runtime.from_dlpack(tensor)
+    return view.data_ptr, device if kind == 2 else -1, tensor.dtype, view.shape, view.stride
+
+
+@functools.lru_cache(maxsize=1024)
+def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int):
+    """(L, rows, columns), row and batch stride in elements; checked for TMA."""
+    if str(dtype).removeprefix("torch.") != wanted:
+        raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
+    if len(shape) not in (2, 3):
+        raise ValueError(f"{name}.shape={tuple(shape)}: must have two dimensions, or L and two")
+    batches, rows, columns = (1, *shape)[-3:]
+    batch, row, column = (0, *strides)[-3:]
+    # The stride of a dimension of size 1 is never used and may be anything; TMA is not so lenient.
+    batch, row = batch if batches > 1 else align, row if rows > 1 else align
+    if column != 1 and columns > 1:
+        raise ValueError(f"{name}.stride={strides}: the last dimension must be contiguous")
+    if batch <= 0 or row <= 0 or batch % align or row % align:
+        raise ValueError(
+            f"{name}.stride={strides}: must be positive multiples of {align} elements (16 bytes)"
+        )
+    return (batches, rows, columns), row, batch
+
+
+def gemm(a, b, out, stream=None):
+    """Writes A[l] @ B[l].T to out[l]: a is (L, M, K), b is (L, N, K), out is (L, M, N).
+
+    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
+    a CUstream, an int or a torch stream. None means torch's current stream where torch is in use,
+    else the default stream.
+    """
+    a_address, a_device, *a_form = read(a)
+    b_address, b_device, *b_form = read(b)
+    out_address, out_device, *out_form = read(out)
+    (batches, m, k), *a_strides = matrix("a", *a_form, "float16", A_ALIGN)
+    b_shape, *b_strides = matrix("b", *b_form, "float16", B_ALIGN)
+    out_shape, *out_strides = matrix("out", *out_form, "float16", OUT_ALIGN)
+    n = out_shape[2]
+    if b_shape != (batches, n, k) or out_shape != (batches, m, n):
+        raise ValueError(
+            f"a.shape={tuple(a.shape)}, b.shape={tuple(b.shape)}, out.shape={tuple(out.shape)}: "
+            "must be (L, M, K), (L, N, K), (L, M, N)"
+        )
+    if min(m, n, k, batches) < 1 or max(m, n, k, batches) >= 2**31:
+        raise ValueError(f"M={m}, N={n}, K={k}, L={batches}: must be from 1 to 2**31 - 1")
+    if n % OUT_ALIGN:
+        raise ValueError(f"N={n}: must be a multiple of {OUT_ALIGN}, TMA stores 16 bytes at a time")
+    if not 0 <= a_device == b_device == out_device:
+        raise ValueError(
+            f"a, b, out on devices {a_device}, {b_device}, {out_device}: must be one GPU"
+        )
+    if (a_address | b_address | out_address) % 16:
+        raise ValueError(
+            f"a, b, out at {a_address:#x}, {b_address:#x}, {out_address:#x}: must be multiples of 16"
+        )
+
+    if stream is None:
+        torch = sys.modules.get("torch")
+        stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
+    sizes = m, n, k, batches, max_clusters(a_device)
+    problem = array.array(
+        "q", (a_address, b_address, out_address, *sizes, *a_strides, *b_strides, *out_strides)
+    )
+    compile_gemm()(
+        cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]),
+        cuda.CUstream(int(getattr(stream, "cuda_stream", stream))),
+    )
+
+
+def reference(a, b):
+    """What `gemm` should write, in float64; for torch tensors."""
+    b = b.transpose(-1, -2)
+    return a.double() @ b.double()
+
+
+def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
+    """Compares one size with the reference, and sees that nothing beside out is written."""
+
+    def buffer(rows, columns, dtype, align):
+        # Rows longer than the matrix: odd sizes stay aligned, and every stride counts.
+        row = (columns // align + 1) * align
+        return torch.randn(batches, rows, row, device="cuda").to(dtype)
+
+    a = buffer(m, k, torch.float16, A_ALIGN)[..., :k]
+    b = buffer(n, k, torch.float16, B_ALIGN)[..., :k]
+    around = buffer(m, n, torch.float16, OUT_ALIGN).fill_(float("nan"))
+    gemm(a, b, around[..., :n])
+    expected = reference(a, b)
+    error = ((around[..., :n].double() - expected).norm() / expected.norm()).item()
+    intact = around[..., n:].isnan().all().item()
+    passed = error <= TOLERANCE and intact  # never true for NaN
+    print(
+        f"{'PASS' if passed else 'FAIL'} M={m} N={n} K={k} L={batches}: relative error {error:.1e} "
+        f"(limit {TOLERANCE:.0e}), {'nothing' if intact else 'something'} written beside out"
+    )
+    return passed
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(description="Compiles or checks gemm_sm90_f16.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--size", metavar="M,N,K[,L]", action="append", help="may be repeated")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        compile_gemm()
+        print("PASS gemm_sm90_f16 compiles for sm_90a")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print("SKIP gemm_sm90_f16: torch is not installed (--compile-only works without it)")
+        return 0
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        print("SKIP gemm_sm90_f16: no GPU of compute capability 9.0 (--compile-only works without)")
+        return 0
+    sizes = arguments.size or ["128,256,64", "1000,1000,500", "333,776,1001,3", "4096,4096,4096"]
+    passed = [check(torch, *map(int, size.split(","))) for size in sizes]
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of a pipelined kernel as pure functions. Sizes in bytes unless a name says so.
+
+Sources, short names used below:
+  DSL: `cutlass/pipeline/{sm90,helpers}.py` of nvidia-cutlass-dsl 4.8.1.
+  PTX: PTX ISA 8.8, the section named.
+  CUDA: CUDA C++ Programming Guide, "Compute Capabilities".
+"""
+
+from dataclasses import dataclass
+
+from pipegen.hardware import (
+    MBARRIER_BYTES,
+    SETMAXNREG_MAX,
+    SETMAXNREG_MIN,
+    SETMAXNREG_STEP,
+    SWIZZLE_128B_ALIGNMENT,
+    WARP,
+    WARPGROUP,
+    Hardware,
+)
+
+
+def align_up(value: int, alignment: int) -> int:
+    """The smallest multiple of `alignment` that is at least `value`."""
+    return -(-value // alignment) * alignment
+
+
+def tile_bytes(rows: int, columns: int, element_bits: int) -> int:
+    """Bytes of a dense tile."""
+    return rows * columns * element_bits // 8
+
+
+def operand_stage_bytes(
+    tile_mnk: tuple[int, int, int], a_bits: int, b_bits: int
+) -> tuple[int, int]:
+    """Bytes of the A and of the B tile of one stage.
+
+    With multicast each CTA issues a part of the copies, and still receives both whole tiles: the
+    sum is also the stage's tx_count (PTX, "mbarrier complete-tx": bytes count where they land).
+    """
+    m, n, k = tile_mnk
+    return tile_bytes(m, k, a_bits), tile_bytes(n, k, b_bits)
+
+
+def multicast_partners(cluster_mn: tuple[int, int]) -> int:
+    """CTAs (this one included) that a stage's release must be signalled to.
+
+    A is shared along the cluster's N mode, B along its M mode; this CTA lies on both lines and
+    counts once (DSL, `PipelineTmaAsync.create`: mcast_m_size + mcast_n_size - 1).
+    """
+    m, n = cluster_mn
+    return m + n - 1
+
+
+def tma_consumer_arrive_count(consumer_warps: int, cluster_mn: tuple[int, int]) -> int:
+    """Arrivals that empty one stage of a `PipelineTmaAsync`.
+
+    One lane of each consumer warp arrives at each partner's barrier
+    (DSL, `PipelineTmaAsync.init_empty_barrier_arrive_signal` and `consumer_release`).
+    A larger count hangs at the second lap of the ring; a smaller one is a race.
+    """
+    return consumer_warps * multicast_partners(cluster_mn)
+
+
+def ring_barrier_bytes(stages: int) -> int:
+    """Bytes of a ring's mbarriers: a full and an empty one for each stage, 8 B each
+    (PTX, "Size and alignment of mbarrier object")."""
+    return 2 * stages * MBARRIER_BYTES
+
+
+@dataclass(frozen=True)
+class SmemSplit:
+    """How a block's SMEM is divided between the ring, the store buffers and the barriers."""
+
+    stages: int
+    store_buffers: int
+    barrier_bytes: int
+    total_bytes: int
+
+
+def split_smem(
+    capacity: int,
+    stage_bytes: int,
+    buffer_bytes: int,
+    subtiles: int,
+    stages: int | None = None,
+    store_buffers: int | None = None,
+    max_store_buffers: int = 4,
+) -> SmemSplit:
+    """As many stages as fit, then as many store buffers as fit beside them.
+
+    `stages` or `store_buffers` fix one of the two; None lets it grow. Stages are counted with two
+    store buffers (the fewest that let a store fly while the next subtile is written); what is left
+    goes to further buffers, up to `max_store_buffers` and the number of subtiles of a tile.
+    Barriers come first and take one alignment unit (1024 B: where the first swizzled tile starts).
+    The result may exceed `capacity`, or have 0 stages: the caller decides what that means.
+    """
+    fewest = min(2, subtiles) if store_buffers is None else store_buffers
+    if stages is None:
+        per_stage = stage_bytes + ring_barrier_bytes(1)
+        stages = max(0, (capacity - fewest * buffer_bytes) // per_stage)
+        while stages and _barrier_room(stages) + stages * stage_bytes > (
+            capacity - fewest * buffer_bytes
+        ):
+            stages -= 1
+    room = _barrier_room(stages)
+    if store_buffers is None:
+        left = capacity - room - stages * stage_bytes
+        store_buffers = max(fewest, min(max_store_buffers, subtiles, left // buffer_bytes))
+    total = room + stages * stage_bytes + store_buffers * buffer_bytes
+    return SmemSplit(stages, store_buffers, ring_barrier_bytes(stages), total)
+
+
+def _barrier_room(stages: int) -> int:
+    # The first tile starts at the next alignment unit behind the barriers.
+    return align_up(max(1, ring_barrier_bytes(stages)), SWIZZLE_128B_ALIGNMENT)
+
+
+def accumulator_registers(tile_m: int, tile_n: int, consumer_warpgroups: int) -> int:
+    """32-bit registers a consumer thread needs for its part of the f32 accumulator
+    (PTX, "wgmma.mma_async", accumulator fragments: M x N over 128 threads)."""
+    return tile_m * tile_n // (WARPGROUP * consumer_warpgroups)
+
+
+def launch_registers(threads: int, hardware: Hardware) -> int:
+    """Registers a thread starts with when one block may take the whole register file.
+
+    The register file over the threads, rounded down to the allocation step of 8
+    (PTX, ".maxntid" with ".minnctapersm 1"; "setmaxnreg").
+    """
+    even = hardware.registers_per_sm // threads // SETMAXNREG_STEP * SETMAXNREG_STEP
+    return min(even, SETMAXNREG_MAX)
+
+
+def consumer_registers(
+    producer_warpgroups: int, consumer_warpgroups: int, producer: int, hardware: Hardware
+) -> int:
+    """The most registers consumers can hold after the producers gave theirs away.
+
+    producer_warpgroups * producer + consumer_warpgroups * result <= what the launch allocated,
+    in steps of 8 (PTX, "setmaxnreg": multiples of 8 from 24 to 256). Capped at 240: ptxas keeps
+    at most 255 for a thread, and 240 is the step that CUTLASS uses for one consumer.
+    """
+    threads = WARPGROUP * (producer_warpgroups + consumer_warpgroups)
+    pool = launch_registers(threads, hardware) * (producer_warpgroups + consumer_warpgroups)
+    share = (pool - producer_warpgroups * producer) // consumer_warpgroups
+    return min(240, share // SETMAXNREG_STEP * SETMAXNREG_STEP)
+
+
+def setmaxnreg_valid(registers: int) -> bool:
+    """Whether setmaxnreg takes this count (PTX, "setmaxnreg")."""
+    return SETMAXNREG_MIN <= registers <= SETMAXNREG_MAX and registers % SETMAXNREG_STEP == 0
+
+
+def blocks_per_sm(threads: int, registers: int, smem_bytes: int, hardware: Hardware) -> int:
+    """Blocks that one SM holds at once: the smallest of what registers, SMEM, threads and the
+    block limit allow. Registers are allocated for whole warps in units of 256 (CUDA)."""
+    warps = threads // WARP
+    per_warp = align_up(registers * WARP, 256)
+    by_registers = hardware.registers_per_sm // (per_warp * warps)
+    by_smem = hardware.smem_per_sm // (smem_bytes + hardware.smem_reserved_per_block)
+    by_threads = hardware.max_threads_per_sm // threads
+    return min(by_registers, by_smem, by_threads, hardware.max_blocks_per_sm)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipegen.vocabulary import ARCH_ALIASES, ARCHS
+
+if TYPE_CHECKING:
+    from pipegen.report import Report
+
+EPILOG = """\b
+Examples:
+  pipegen check kernels                      all below kernels/
+  pipegen check kernels/gemm.py --no-cache   one, compiled again
+  pipegen check . --format github --require cute,pallas    in CI
+"""
+
+# A progress bar is for a run that makes somebody wait.
+_PATIENCE_SECONDS = 1.0
+
+
+def _dsls(_ctx: click.Context, _param: click.Parameter, value: str) -> frozenset[str]:
+    from pipegen.compiling.installed import DSLS
+
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    wrong = [name for name in names if name not in DSLS]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} is no DSL. Allowed: {', '.join(DSLS)}.")
+    return frozenset(names)
+
+
+def _arch(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    name = ARCH_ALIASES.get(value, value)
+    if name not in ARCHS:
+        raise click.BadParameter(f"{value!r} is no architecture. Allowed: {', '.join(ARCHS)}.")
+    return name
+
+
+@click.command(epilog=EPILOG)
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--format", "output", type=click.Choice(["text", "json", "github"]), default="text",
+    show_default=True,
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Modules to compile at once. [default: the cores]"
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True,
+    help="Seconds a module may take to compile.",
+)  # fmt: skip
+@click.option("--no-cache", is_flag=True, help="Compile everything again; keep nothing.")
+@click.option(
+    "--require", default="", metavar="DSL[,DSL]", callback=_dsls,
+    help="Fail if modules of this DSL (cute, pallas) are skipped.",
+)  # fmt: skip
+@click.option(
+    "--arch", default="sm_90a", show_default=True, callback=_arch,
+    help="Architecture of files that have no pipegen header.",
+)  # fmt: skip
+def command(
+    paths: tuple[Path, ...],
+    output: str,
+    jobs: int | None,
+    timeout: float,
+    no_cache: bool,
+    require: frozenset[str],
+    arch: str,
+) -> None:
+    """Check that kernels are fresh and compile. Needs no GPU.
+
+    PATHS are files or folders (default: the current folder). Each module is compared with what its
+    description gives today, and compiled to SASS in a process of its own by the DSL that is
+    installed here. Registers, spills and SMEM are read from what the compiler wrote.
+
+    Exit code 1: a module is stale or missing, does not compile, spills registers, has its wgmma
+    serialized, or does not fit in SMEM. An edited module is fine. 2: the input is wrong.
+    """
+    from pipegen.compiling.cache import default_folder
+    from pipegen.compiling.checking import check
+
+    signal.signal(signal.SIGTERM, _stop)
+    with _Progress() as progress:
+        report = check(
+            paths or (Path("."),),
+            cache_folder=None if no_cache else default_folder(),
+            jobs=jobs,
+            timeout=timeout,
+            require=require,
+            arch=arch,
+            progress=progress.show,
+        )
+    _print(report, output)
+    raise SystemExit(report.exit_code)
+
+
+def _stop(number: int, _frame: object) -> None:
+    """Leave like on Ctrl-C, so that no compiler process stays behind."""
+    raise SystemExit(128 + number)
+
+
+def _print(report: "Report", output: str) -> None:
+    from pipegen.report import FORMATS, closing_lines, rich_table
+
+    if output == "text":
+        for problem in report.problems:
+            click.echo(f"error: {problem.paragraph()}", err=True)
+    if output != "text" or not sys.stdout.isatty():
+        sys.stdout.write(FORMATS[output](report))
+        return
+    from pipegen.cli import console
+
+    out = console()
+    if report.modules:
+        out.print(rich_table(report))
+    for line in closing_lines(report):
+        out.print(line, markup=False)
+
+
+class _Progress:
+    """A progress bar on standard error, in a terminal, once the run takes a second; none in CI."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._wanted = sys.stderr.isatty() and not os.environ.get("CI")
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Say how far the run is."""
+        if not self._wanted or time.monotonic() - self._start < _PATIENCE_SECONDS:
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("check", total=total)
+            self._bar.start()
+        self._bar.update(self._task, description=what, completed=done, total=total)

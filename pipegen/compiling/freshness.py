@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an emitted file is still what its description and pipegen's template would give."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipegen.compiling.cache import Cache, render_key
+
+Freshness = Literal["fresh", "missing", "stale", "edited"]
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """One file's freshness, and one sentence if there is something to say."""
+
+    state: Freshness
+    message: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether this is a finding. An edit is not: the file is its owner's."""
+        return self.state in ("missing", "stale")
+
+
+def judge(current: str | None, rendered: str) -> Fresh:
+    """The freshness of `current` (None: no such file) against what would be written today."""
+    from pipegen.vendor.header import is_pristine, read_header
+
+    if current is None:
+        return Fresh("missing", "its description is there, the file is not: run `pipegen generate`")
+    if current == rendered:
+        return Fresh("fresh")
+    mine, today = read_header(current), read_header(rendered)
+    if mine is None:
+        return Fresh(
+            "stale",
+            "has no pipegen header, so nothing says which description and template it came from; "
+            "move it away and run `pipegen generate`, or remove the description",
+        )
+    if is_pristine(current):
+        return Fresh("stale", f"{_change(mine, today)}; nobody edited it: run `pipegen generate`")
+    if (
+        today is not None
+        and mine.template_digest == today.template_digest
+        and mine.description == today.description
+    ):
+        return Fresh("edited", "edited by its owner; description and template are current")
+    return Fresh(
+        "stale",
+        f"{_change(mine, today)}, and the file was edited: take over by hand what a fresh copy "
+        "has (`pipegen generate` will not overwrite it)",
+    )
+
+
+def _change(mine: object, today: object) -> str:
+    """What moved on since the file was written."""
+    changed = [
+        word
+        for word, field in (("description", "description"), ("template", "template_digest"))
+        if getattr(mine, field, None) != getattr(today, field, None)
+    ]
+    return f"its {' and '.join(changed)} changed" if changed else "pipegen writes it differently"
+
+
+class Renderer:
+    """Renders descriptions, and remembers the texts: formatting takes most of a second."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        render: Callable[[Path], dict[Path, str]] | None = None,
+    ) -> None:
+        self._cache = Cache(folder / "render" if folder else None)
+        self._render = render
+
+    def files(self, description: Path) -> dict[Path, str]:
+        """The files the description stands for, and their texts.
+
+        Raises InputError if the description is wrong.
+        """
+        from pipegen.selection_table import template_folder
+
+        try:
+            text = description.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return self._generate(description)  # which says what is wrong
+        key = render_key(description, text, template_folder())
+        known = self._cache.get(key)
+        if known is not None and all(isinstance(value, str) for value in known.values()):
+            return {description.parent / name: str(value) for name, value in known.items()}
+        files = self._generate(description)
+        if all(path.parent == description.parent for path in files):
+            self._cache.put(key, {path.name: value for path, value in files.items()})
+        return files
+
+    def _generate(self, description: Path) -> dict[Path, str]:
+        if self._render is not None:
+            return self._render(description)
+        from pipegen.generating import generate_one
+
+        return generate_one(description)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel description: a typed model of the TOML file, with the same names in Python.
+
+Only shapes and types are checked here. Whether a kernel can be built from a description is decided
+by the rules (`pipegen.rules`), which see it with all defaults filled in.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from pipegen.vocabulary import (
+    ARCH_ALIASES,
+    CONSUMER_ALIASES,
+    PRODUCER_ALIASES,
+    Arch,
+    Backend,
+    ConsumerKind,
+    DtypeName,
+    Op,
+    ProducerKind,
+    Style,
+)
+
+
+def _alias(table: dict[str, str]) -> BeforeValidator:
+    return BeforeValidator(lambda word: table.get(word, word) if isinstance(word, str) else word)
+
+
+def _pair(value: Any) -> Any:
+    # TOML and JSON have arrays only; the model holds tuples, so that it stays hashable.
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Section(BaseModel):
+    """One table of the file: frozen, no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Kernel(Section):
+    """`[kernel]`: what to write, and for which machine."""
+
+    op: Op = Field(description="What the kernel computes.")
+    backend: Backend = Field(description="The DSL of the emitted module.")
+    arch: Annotated[Arch, _alias(ARCH_ALIASES)] = Field(description="GPU architecture.")
+    name: str | None = Field(
+        default=None, description="Python name of the module; the file's name by default."
+    )
+    style: Style | None = Field(
+        default=None,
+        description=(
+            "How the pipeline is written. cute: participants (default), explicit-state. "
+            "pallas: warp-specialized (default), emit-pipeline, pallas-call."
+        ),
+    )
+
+
+class Dtypes(Section):
+    """`[dtype]`: element types of the operands, the accumulator and the output."""
+
+    a: DtypeName = Field(default="bf16", description="Element type of A.")
+    b: DtypeName | None = Field(default=None, description="Element type of B; A's by default.")
+    acc: Literal["f32"] = Field(default="f32", description="Accumulator type.")
+    out: DtypeName | None = Field(
+        default=None, description="Output type; A's by default, bf16 for fp8 operands."
+    )
+    promote_every: int | Literal["auto"] = Field(
+        default="auto",
+        description=(
+            "fp8 only: K tiles after which the tensor core's short accumulator is added to an f32 "
+            "one; 0: never. auto: 4 if the output is f32, else 0."
+        ),
+    )
+
+
+class Layout(Section):
+    """`[layout]`: the dimension that is contiguous in memory (the major) of each operand."""
+
+    a: Literal["k", "m"] = Field(
+        default="k", description='"k": A is stored (L, M, K); "m": (L, K, M).'
+    )
+    b: Literal["k", "n"] = Field(
+        default="k", description='"k": B is stored (L, N, K); "n": (L, K, N).'
+    )
+
+
+class Tile(Section):
+    """`[tile]`: the CTA tile in elements."""
+
+    m: int | None = Field(default=None, description="Rows of the output tile.")
+    n: int | None = Field(default=None, description="Columns of the output tile.")
+    k: int | None = Field(default=None, description="Depth of one stage.")
+
+
+class Cluster(Section):
+    """`[cluster]`: CTAs along M and N that share loads by multicast, and the tcgen05 CTA group."""
+
+    shape: Annotated[tuple[int, int], BeforeValidator(_pair)] | None = Field(
+        default=None, description="CTAs of a cluster along M and along N."
+    )
+    cta_group: int = Field(default=1, description="2: tcgen05 CTA pairs (sm_100a).")
+
+
+class Pipeline(Section):
+    """`[pipeline.NAME]`: overrides for one pipeline of the op's graph."""
+
+    producer: Annotated[ProducerKind, _alias(PRODUCER_ALIASES)] | None = Field(
+        default=None, description="Who fills a stage."
+    )
+    consumer: Annotated[ConsumerKind, _alias(CONSUMER_ALIASES)] | None = Field(
+        default=None, description="Who empties a stage."
+    )
+    stages: int | Literal["auto"] = Field(
+        default="auto", description='Ring buffer depth; "auto" fills SMEM.'
+    )
+
+
+class Role(Section):
+    """`[role.NAME]`: overrides for one role (a group of warps with one job)."""
+
+    warpgroups: int | None = Field(
+        default=None, description="Warpgroups (128 threads) of the role."
+    )
+    registers: int | None = Field(
+        default=None, description="Registers a thread of the role holds after setmaxnreg."
+    )
+
+
+class Scheduler(Section):
+    """`[scheduler]`: the order in which a persistent kernel visits output tiles."""
+
+    raster_group: int | None = Field(
+        default=None,
+        description="Tile rows (in clusters) walked together before the next column; for L2 reuse.",
+    )
+
+
+class KernelDescription(Section):
+    """A whole description: what the TOML file holds.
+
+    Example: `KernelDescription(kernel=Kernel(op="gemm", backend="cute", arch="sm_90a"))`.
+    Raises `pydantic.ValidationError` on unknown keys and wrong types; `load_description` turns
+    those into `InputError` with one paragraph for each problem.
+    """
+
+    pipegen: Literal[1] = Field(default=1, description="Version of the format.")
+    kernel: Kernel
+    dtype: Dtypes = Dtypes()
+    layout: Layout = Layout()
+    tile: Tile = Tile()
+    cluster: Cluster = Cluster()
+    pipeline: dict[str, Pipeline] = Field(default_factory=dict)
+    role: dict[str, Role] = Field(default_factory=dict)
+    scheduler: Scheduler = Scheduler()
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a description, for editors."""
+    schema = KernelDescription.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "pipegen kernel description",
+    }

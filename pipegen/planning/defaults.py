@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fills in what a description leaves out. The result has no None but the kernel's name."""
+
+from typing import Any
+
+from pipegen.description import KernelDescription, Pipeline, Role
+from pipegen.hardware import SWIZZLE_BYTES
+from pipegen.selection_table import kernels
+from pipegen.vocabulary import DTYPE, STYLES
+
+# K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
+# keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
+PROMOTE_EVERY = 4
+ROLES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("gemm", "sm_90a"): ("producer", "consumer"),
+}
+
+
+def graph_of(description: KernelDescription) -> dict[str, tuple[str, str]]:
+    """The op's pipelines by name, each with its default producer and consumer kind.
+
+    Empty if no template writes the op as described (rule PG101 says so).
+    """
+    kernel = description.kernel
+    style = kernel.style or STYLES[kernel.backend][0]
+    template = kernels().get((kernel.op, kernel.backend, kernel.arch, style))
+    if template is None:
+        return {}
+    return {name: (producer, consumer) for name, producer, consumer in template.pipelines}
+
+
+def resolve(description: KernelDescription) -> KernelDescription:
+    """The same description with every default spelled out; `stages = "auto"` stays.
+
+    Never fails on a description that the model accepts: what cannot be built is for the rules.
+    """
+    data = description.model_dump()
+    kernel, dtype = data["kernel"], data["dtype"]
+    backend = kernel["backend"]
+    if kernel["style"] is None:
+        kernel["style"] = STYLES[backend][0]
+    style = kernel["style"]
+    dtype["b"] = dtype["b"] or dtype["a"]
+    if dtype["out"] is None:
+        dtype["out"] = dtype["a"] if DTYPE[dtype["a"]].bits > 8 else "bf16"
+    if dtype["promote_every"] == "auto":
+        short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32" and backend == "cute"
+        dtype["promote_every"] = PROMOTE_EVERY if short else 0
+
+    consumer_warpgroups = data["role"].get("consumer", {}).get("warpgroups")
+    tile = data["tile"]
+    # Two accumulators of 128 x 256 do not fit in two warpgroups' registers; 128 x 128 do.
+    wide = style != "emit-pipeline" and not dtype["promote_every"]
+    for mode, size in _default_tile(wide, DTYPE[dtype["a"]].bits).items():
+        tile[mode] = size if tile[mode] is None else tile[mode]
+    if data["cluster"]["shape"] is None:
+        data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
+    if data["scheduler"]["raster_group"] is None:
+        data["scheduler"]["raster_group"] = 8
+
+    _fill_pipelines(data["pipeline"], graph_of(description))
+    _fill_roles(data["role"], description, consumer_warpgroups, tile)
+    return KernelDescription.model_validate(data)
+
+
+def _default_tile(wide: bool, operand_bits: int) -> dict[str, int]:
+    # One stage row of 128 bytes: the widest swizzle, and the fewest barriers for its bytes.
+    return {"m": 128, "n": 256 if wide else 128, "k": SWIZZLE_BYTES * 8 // operand_bits}
+
+
+def _fill_pipelines(
+    pipelines: dict[str, dict[str, Any]], graph: dict[str, tuple[str, str]]
+) -> None:
+    for name, (producer, consumer) in graph.items():
+        entry = pipelines.setdefault(name, Pipeline().model_dump())
+        entry["producer"] = entry["producer"] or producer
+        entry["consumer"] = entry["consumer"] or consumer
+
+
+def _fill_roles(
+    roles: dict[str, dict[str, Any]],
+    description: KernelDescription,
+    consumer_warpgroups: int | None,
+    tile: dict[str, int],
+) -> None:
+    from pipegen.arithmetic import consumer_registers
+    from pipegen.hardware import HARDWARE
+
+    kernel = description.kernel
+    for name in ROLES.get((kernel.op, kernel.arch), ()):
+        roles.setdefault(name, Role().model_dump())
+    if kernel.op != "gemm":
+        return
+    producer, consumer = roles["producer"], roles["consumer"]
+    if producer["warpgroups"] is None:
+        producer["warpgroups"] = 0 if kernel.style == "emit-pipeline" else 1
+    if consumer["warpgroups"] is None:
+        # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
+        consumer["warpgroups"] = 2 if tile["m"] % 128 == 0 else 1
+    if producer["registers"] is None:
+        producer["registers"] = 40
+    if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:
+        consumer["registers"] = consumer_registers(
+            1, consumer["warpgroups"], producer["registers"], HARDWARE[kernel.arch]
+        )

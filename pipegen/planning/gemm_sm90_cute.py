@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan of the CuTe DSL Hopper GEMM: TMA -> wgmma mainloop, TMA store epilogue, persistent."""
+
+from pipegen.arithmetic import (
+    accumulator_registers,
+    align_up,
+    blocks_per_sm,
+    launch_registers,
+    multicast_partners,
+    ring_barrier_bytes,
+    tma_consumer_arrive_count,
+)
+from pipegen.description import KernelDescription
+from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
+from pipegen.planning.gemm_sm90_cute_template import template_values
+from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.planning.smem import smem_of, stage_range
+from pipegen.vocabulary import DTYPE
+
+
+def plan_gemm_sm90_cute(
+    given: KernelDescription, description: KernelDescription, name: str, template: str
+) -> Plan:
+    """Every number of the kernel. `description` has its defaults filled in and keeps the rules."""
+    m, n, k = tile = _tile(description)
+    cluster = description.cluster.shape or (1, 1)
+    budget = smem_of(description)
+    if budget is None:
+        raise ValueError(f"no sizes to plan with: {tile=}")
+    hardware = HARDWARE[description.kernel.arch]
+    producer, consumer = description.role["producer"], description.role["consumer"]
+    warpgroups = consumer.warpgroups or 1
+    producer_registers, consumer_registers = producer.registers or 0, consumer.registers or 0
+    threads = WARPGROUP * (1 + warpgroups)
+    consumer_warps = 4 * warpgroups
+    partners = multicast_partners(cluster)
+    arrivals = tma_consumer_arrive_count(consumer_warps, cluster)
+    start_registers = launch_registers(threads, hardware)
+    split, stage_bytes = budget.split, budget.stage_bytes
+    a, b, out = (DTYPE[str(word)] for word in _dtypes(description))
+    epi_m, epi_n = budget.epi_tile_mn
+    accumulators = 2 if description.dtype.promote_every else 1
+    acc_registers = accumulators * accumulator_registers(m, n, warpgroups)
+    barrier_room = align_up(split.barrier_bytes, SWIZZLE_128B_ALIGNMENT)
+    _, most_stages = stage_range(description)
+    blocks = blocks_per_sm(threads, start_registers, split.total_bytes, hardware)
+    mma_k = 256 // a.bits
+
+    numbers = (
+        Number("a_stage_bytes", budget.a_bytes, "B", f"{m} * {k} * {a.bytes}", "dense A tile"),
+        Number("b_stage_bytes", budget.b_bytes, "B", f"{n} * {k} * {b.bytes}", "dense B tile"),
+        Number(
+            "tx_count",
+            stage_bytes,
+            "B",
+            f"{budget.a_bytes} + {budget.b_bytes}",
+            "PTX ISA, mbarrier complete-tx: bytes count where they land, multicast or not",
+        ),
+        Number(
+            "multicast_partners",
+            partners,
+            "CTAs",
+            f"{cluster[0]} + {cluster[1]} - 1",
+            "cutlass.pipeline.PipelineTmaAsync.create: mcast_m_size + mcast_n_size - 1",
+        ),
+        Number(
+            "mainloop_full_arrive_count",
+            1,
+            "arrivals",
+            "1 producer thread arms the barrier with tx_count",
+            "cutlass.pipeline.PipelineTmaAsync.producer_acquire",
+        ),
+        Number(
+            "mainloop_empty_arrive_count",
+            arrivals,
+            "arrivals",
+            f"{consumer_warps} consumer warps * {partners} multicast partners",
+            "cutlass.pipeline.PipelineTmaAsync.consumer_release: one lane a warp and partner",
+        ),
+        Number(
+            "epi_buffer_bytes",
+            budget.buffer_bytes,
+            "B",
+            f"{epi_m} * {epi_n} * {out.bytes}",
+            "one epilogue subtile",
+        ),
+        Number(
+            "epi_subtiles",
+            budget.subtiles,
+            "subtiles",
+            f"({m} / {epi_m}) * ({n} / {epi_n})",
+            "subtiles of a tile, stored one after the other",
+        ),
+        Number(
+            "mainloop_stages",
+            split.stages,
+            "stages",
+            _stage_formula(description, budget.capacity, stage_bytes, budget.buffer_bytes),
+            "as many as fit; counted with the fewest store buffers",
+        ),
+        Number(
+            "epilogue_buffers",
+            split.store_buffers,
+            "buffers",
+            (
+                f"min(4, {budget.subtiles}, ({budget.capacity} - {barrier_room} - {split.stages} * "
+                f"{stage_bytes}) // {budget.buffer_bytes})"
+                if description.pipeline["epilogue"].stages == "auto"
+                else "given"
+            ),
+            "as many as fit beside the ring, at most 4",
+        ),
+        Number(
+            "mbarrier_bytes",
+            ring_barrier_bytes(split.stages),
+            "B",
+            f"2 * {split.stages} * 8",
+            "PTX ISA, size of an mbarrier object",
+        ),
+        Number(
+            "smem_bytes",
+            split.total_bytes,
+            "B",
+            f"{barrier_room} + {split.stages} * {stage_bytes} + {split.store_buffers} * "
+            f"{budget.buffer_bytes}",
+            f"at most {budget.capacity} B a block on {hardware.arch} (CUDA, Compute Capabilities)",
+        ),
+        Number(
+            "threads", threads, "threads", f"128 * (1 + {warpgroups})", "one producer warpgroup"
+        ),
+        Number(
+            "launch_registers",
+            start_registers,
+            "registers a thread",
+            f"min(256, {hardware.registers_per_sm} // {threads} rounded down to 8)",
+            "PTX ISA, setmaxnreg",
+        ),
+        Number(
+            "producer_registers",
+            producer_registers,
+            "registers a thread",
+            "given or 40",
+            "setmaxnreg",
+        ),
+        Number(
+            "consumer_registers",
+            consumer_registers,
+            "registers a thread",
+            f"min(240, ({1 + warpgroups} * {start_registers} - {producer_registers}) // "
+            f"{warpgroups} rounded down to 8)",
+            "setmaxnreg: all roles together at most what the launch allocated",
+        ),
+        Number(
+            "accumulator_registers",
+            acc_registers,
+            "registers a thread",
+            f"{accumulators} * {m} * {n} / (128 * {warpgroups})",
+            "PTX ISA, wgmma accumulator fragments",
+        ),
+        Number(
+            "wgmma_per_stage",
+            k // mma_k,
+            "instructions",
+            f"{k} / {mma_k}",
+            "PTX ISA, wgmma: K is 32 bytes of the operand type",
+        ),
+        Number(
+            "blocks_per_sm",
+            blocks,
+            "blocks",
+            f"min(by registers, SMEM, threads, {hardware.max_blocks_per_sm})",
+            "CUDA, Compute Capabilities",
+        ),
+        Number(
+            "grid",
+            "persistent",
+            "blocks",
+            f"{cluster[0]} * {cluster[1]} * min(tiles in clusters, SMs // "
+            f"{cluster[0] * cluster[1]} * {blocks})",
+            "static persistent scheduler: as many clusters as the GPU runs at once",
+        ),
+    )
+    pipelines = (
+        PipelinePlan(
+            name="mainloop",
+            producer="tma",
+            consumer="wgmma",
+            construct="PipelineTmaAsync",
+            stages=split.stages,
+            stage_bytes=stage_bytes,
+            tx_count=stage_bytes,
+            full_arrive_count=1,
+            empty_arrive_count=arrivals,
+            filled_by="TMA loads of one A and one B tile",
+            emptied_by="one lane of each consumer warp, one step after its wgmma",
+        ),
+        PipelinePlan(
+            name="epilogue",
+            producer="thread",
+            consumer="tma_store",
+            construct="PipelineTmaStore",
+            stages=split.store_buffers,
+            stage_bytes=budget.buffer_bytes,
+            tx_count=None,
+            full_arrive_count=None,
+            empty_arrive_count=None,
+            filled_by="all consumer warps, one subtile of the accumulator",
+            emptied_by="the TMA store, once it has read the buffer",
+        ),
+    )
+    roles = (
+        RolePlan(
+            "producer", 1, WARPGROUP, producer_registers, "one warp issues TMA loads; three sleep"
+        ),
+        RolePlan(
+            "consumer",
+            warpgroups,
+            WARPGROUP * warpgroups,
+            consumer_registers,
+            "wgmma mainloop, then the epilogue of the same tile",
+        ),
+    )
+    if description.pipeline["mainloop"].stages == "auto":
+        limit = (
+            f"SMEM: {split.stages + 1} stages of {stage_bytes} B and the store buffers would "
+            f"exceed {budget.capacity} B"
+        )
+    else:
+        limit = f"the description ({split.stages}); {most_stages} would fit"
+    values = template_values(description, budget)
+    return Plan(name, given, description, template, pipelines, roles, numbers, limit, values)
+
+
+def _tile(description: KernelDescription) -> tuple[int, int, int]:
+    tile = description.tile
+    return tile.m or 0, tile.n or 0, tile.k or 0
+
+
+def _dtypes(description: KernelDescription) -> tuple[str | None, ...]:
+    return description.dtype.a, description.dtype.b, description.dtype.out
+
+
+def _stage_formula(
+    description: KernelDescription, capacity: int, stage_bytes: int, buffer_bytes: int
+) -> str:
+    if description.pipeline["mainloop"].stages != "auto":
+        return "given"
+    buffers = description.pipeline["epilogue"].stages
+    fewest = 2 if buffers == "auto" else buffers
+    return f"({capacity} - 1024 - {fewest} * {buffer_bytes}) // {stage_bytes}"

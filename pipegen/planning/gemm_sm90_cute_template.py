@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words that templates/cute/gemm_sm90.py.j2 puts into its text, beyond the plan's numbers."""
+
+from typing import Any
+
+from pipegen.description import KernelDescription
+from pipegen.planning.smem import SmemBudget
+from pipegen.vocabulary import DTYPE
+
+TMA_ALIGNMENT = 16  # bytes; addresses and strides (CUDA driver API, cuTensorMapEncodeTiled)
+
+
+def swizzle(major: str, row_bytes: int) -> str:
+    """The widest swizzle that divides a row of the contiguous dimension.
+
+    `major` is K or MN. PTX ISA, "wgmma", matrix descriptors: 128, 64 and 32 byte swizzles, or none.
+    """
+    width = next(w for w in (128, 64, 32, 16) if row_bytes % w == 0)
+    return f"{major}_INTER" if width == 16 else f"{major}_SW{width}"
+
+
+def template_values(description: KernelDescription, budget: SmemBudget) -> dict[str, Any]:
+    """The template's fields for a description with its defaults filled in."""
+    tile, dtype = description.tile, description.dtype
+    m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
+    cluster_m, cluster_n = description.cluster.shape or (1, 1)
+    a, b, out = DTYPE[dtype.a], DTYPE[str(dtype.b)], DTYPE[str(dtype.out)]
+    a_k, b_k = description.layout.a == "k", description.layout.b == "k"
+    epi_m, epi_n = budget.epi_tile_mn
+    warpgroups = description.role["consumer"].warpgroups or 1
+    return {
+        "a": a,
+        "b": b,
+        "out": out,
+        "cluster_m": cluster_m,
+        "cluster_n": cluster_n,
+        "mma_k": 32 // a.bytes,
+        "last_consumer_warp": 4 * (1 + warpgroups) - 1,
+        "stores_in_flight": budget.split.store_buffers - 1,
+        "tolerance": "1e-3" if out.bits == 32 else "1e-2",
+        "epi_tile_m": epi_m,
+        "epi_tile_n": epi_n,
+        "epi_subtiles": (m // epi_m) * (n // epi_n),
+        "epi_subtiles_n": n // epi_n,
+        "a_align": TMA_ALIGNMENT // a.bytes,
+        "b_align": TMA_ALIGNMENT // b.bytes,
+        "out_align": TMA_ALIGNMENT // out.bytes,
+        "a_swizzle": swizzle("K", k * a.bytes) if a_k else swizzle("MN", m * a.bytes),
+        "b_swizzle": swizzle("K", k * b.bytes) if b_k else swizzle("MN", n * b.bytes),
+        "out_swizzle": swizzle("K", epi_n * out.bytes),
+        **_operand_words("a", "m", a_k),
+        **_operand_words("b", "n", b_k),
+        "participants": description.kernel.style == "participants",
+        "explicit_state": description.kernel.style == "explicit-state",
+        "a_multicast": cluster_n > 1,
+        "b_multicast": cluster_m > 1,
+        "clustered": cluster_m * cluster_n > 1,
+        "fp8": a.bits == 8,
+        "promoted": bool(dtype.promote_every),
+        "promote_every": dtype.promote_every,
+        "stmatrix": out.bits == 16,
+        "a_m_major": not a_k,
+        "b_k_major": b_k,
+    }
+
+
+def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, str]:
+    """How an operand is stored; `mode` is its other dimension, m or n."""
+    rows, columns = (mode, "k") if k_major else ("k", mode)
+    return {
+        f"{operand}_rows": rows,
+        f"{operand}_columns": columns,
+        f"{operand}_shape": f"{rows.upper()}, {columns.upper()}",
+        f"{operand}_stride": f"{operand}_row, 1" if k_major else f"1, {operand}_row",
+        f"{operand}_order": "(0, 1, 2)" if k_major else "(1, 0, 2)",
+        f"{operand}_major": "K" if k_major else "MN",
+    }

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a GEMM's SMEM is used: what a stage and a store buffer take, and how many there can be.
+
+All sizes in bytes. Functions take a description with its defaults filled in.
+"""
+
+from dataclasses import dataclass
+
+from pipegen.arithmetic import SmemSplit, operand_stage_bytes, split_smem, tile_bytes
+from pipegen.description import KernelDescription
+from pipegen.hardware import HARDWARE
+from pipegen.vocabulary import DTYPE
+
+FEWEST_STAGES = 2
+MAX_STORE_BUFFERS = 4
+# Columns of one epilogue store: 64 B of bf16 or 128 B of f32, enough for full TMA speed, and few
+# enough that four buffers leave the ring its stages.
+EPILOGUE_COLUMNS = (32, 16)
+
+
+@dataclass(frozen=True)
+class SmemBudget:
+    """What must fit in `capacity`, and the split that the description asks for."""
+
+    capacity: int
+    a_bytes: int
+    b_bytes: int
+    buffer_bytes: int
+    epi_tile_mn: tuple[int, int]
+    subtiles: int
+    split: SmemSplit
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage of the ring."""
+        return self.a_bytes + self.b_bytes
+
+    @property
+    def buffer_range(self) -> tuple[int, int]:
+        """The fewest and the most store buffers beside the chosen stages."""
+        fewest = min(2, self.subtiles)
+        stages = self.split.stages
+        full = split_smem(
+            self.capacity, self.stage_bytes, self.buffer_bytes, self.subtiles, stages, None, 8
+        )
+        return fewest, max(fewest, full.store_buffers)
+
+
+def epilogue_tile(tile_m: int, tile_n: int, warpgroups: int) -> tuple[int, int]:
+    """Rows and columns that the consumers hand to TMA at once: 64 rows for each warpgroup."""
+    columns = next((c for c in EPILOGUE_COLUMNS if tile_n % c == 0), tile_n)
+    return min(tile_m, 64 * warpgroups), columns
+
+
+def smem_of(description: KernelDescription) -> SmemBudget | None:
+    """The budget of a GEMM; None where the description has no sizes to compute with."""
+    tile, consumer = description.tile, description.role.get("consumer")
+    m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
+    warpgroups = (consumer.warpgroups if consumer else 0) or 0
+    pipelines = description.pipeline
+    if min(m, n, k) < 8 or warpgroups < 1 or not {"mainloop", "epilogue"} <= pipelines.keys():
+        return None
+    a_bits, b_bits = DTYPE[description.dtype.a].bits, DTYPE[str(description.dtype.b)].bits
+    a_bytes, b_bytes = operand_stage_bytes((m, n, k), a_bits, b_bits)
+    epi_m, epi_n = epilogue_tile(m, n, warpgroups)
+    buffer_bytes = tile_bytes(epi_m, epi_n, DTYPE[str(description.dtype.out)].bits)
+    subtiles = -(-m // epi_m) * -(-n // epi_n)
+    capacity = HARDWARE[description.kernel.arch].smem_per_block
+    stages, buffers = pipelines["mainloop"].stages, pipelines["epilogue"].stages
+    split = split_smem(
+        capacity,
+        a_bytes + b_bytes,
+        buffer_bytes,
+        subtiles,
+        None if stages == "auto" else stages,
+        None if buffers == "auto" else buffers,
+        MAX_STORE_BUFFERS,
+    )
+    return SmemBudget(capacity, a_bytes, b_bytes, buffer_bytes, (epi_m, epi_n), subtiles, split)
+
+
+def stage_range(description: KernelDescription) -> tuple[int, int]:
+    """The fewest and the most mainloop stages that work with the description's store buffers."""
+    auto = description.model_copy(
+        update={
+            "pipeline": {
+                **description.pipeline,
+                "mainloop": description.pipeline["mainloop"].model_copy(update={"stages": "auto"}),
+            }
+        }
+    )
+    budget = smem_of(auto)
+    return FEWEST_STAGES, budget.split.stages if budget else 0

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a plan into the emitted text: Jinja2, then black, then the signed header."""
+
+from functools import cache
+from typing import Any
+
+from pipegen.description_file import dump_description
+from pipegen.planning.model import Plan
+from pipegen.selection_table import template_folder
+from pipegen.vendor.header import digest, header_lines, sign
+
+LINE_LENGTH = 100
+# The DSL versions that the templates of a backend are compiled with in CI.
+TESTED = {
+    "cute": "nvidia-cutlass-dsl 4.8.1",
+    "pallas": "jax 0.10.2, 0.11.2 and 0.12.0.1",
+}
+
+
+def render(plan: Plan) -> dict[str, str]:
+    """The kernel's files: path (relative) -> text. The same plan gives the same text, always."""
+    kernel = plan.description.kernel
+    header = header_lines(
+        kernel.op,
+        kernel.backend,
+        kernel.arch,
+        plan.template,
+        template_digest(plan.template),
+        TESTED[kernel.backend],
+        dump_description(plan.given),
+    )
+    body = _environment().get_template(plan.template).render(_context(plan))
+    return {f"{plan.name}.py": sign(format_text(header + body))}
+
+
+def template_digest(template: str) -> str:
+    """The digest of a template's source with all that it includes (parts/ as a whole)."""
+    root = template_folder()
+    sources = [root / template, *sorted((root / "parts").glob("**/*.j2"))]
+    return digest("\n".join(path.read_text(encoding="utf-8") for path in sources))
+
+
+def format_text(text: str) -> str:
+    """The text as black writes it."""
+    import black
+
+    return black.format_str(text, mode=black.Mode(line_length=LINE_LENGTH))
+
+
+def _context(plan: Plan) -> dict[str, Any]:
+    """What a template sees: the plan, and short names for its parts."""
+    resolved = plan.description
+    return {
+        "name": plan.name,
+        "plan": plan,
+        "kernel": resolved.kernel,
+        "layout": resolved.layout,
+        "tile": resolved.tile,
+        "raster_group": resolved.scheduler.raster_group,
+        "pipeline": {pipeline.name: pipeline for pipeline in plan.pipelines},
+        "role": {role.name: role for role in plan.roles},
+        "number": {number.name: number for number in plan.numbers},
+        **plan.values,
+    }
+
+
+@cache
+def _environment() -> Any:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template_folder()),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Python text, not HTML
+    )

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `pipegen check` found: the counts, the wording, the exit code, and every output format.
+
+A format is a function from a Report to text; each sees modules, findings, skips and problems, and
+decides nothing. A new one (junit, sarif) is one more entry of FORMATS.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pipegen.compiling.freshness import Fresh
+from pipegen.compiling.result import CompileResult
+from pipegen.errors import Problem
+
+EXIT_WELL = 0
+EXIT_FINDING = 1
+EXIT_INPUT = 2
+
+_TITLES = {
+    "missing": "missing",
+    "stale": "stale",
+    "edited": "edited",
+    "error": "does not compile",
+    "crash": "crashes the compiler",
+    "timeout": "hangs the compiler",
+    "no-kernel": "compiles no kernel",
+    "wrong-arch": "wrong architecture",
+    "spills": "spills registers",
+    "serialized": "wgmma is serialized",
+    "smem": "does not fit in SMEM",
+    "remark": "remark",
+    "ptxas": "ptxas",
+}
+# ptxas completes the protocol by itself here and loses nothing; NVIDIA's own kernels get it too.
+_HARMLESS = ("warpgroup.arrive is injected",)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about one file. An error fails the run."""
+
+    path: Path
+    check: Literal["fresh", "compile"]
+    level: Literal["error", "warning"]
+    code: str
+    message: str
+
+    @property
+    def title(self) -> str:
+        """A few words: what is wrong."""
+        return _TITLES.get(self.code, self.code)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A check that could not run here, for how many modules, and what would enable it."""
+
+    check: str
+    count: int
+    reason: str
+    command: str
+    required: bool = False
+
+    def sentence(self) -> str:
+        """The skip in words."""
+        modules = _count(self.count, "module")
+        verb = "was" if self.count == 1 else "were"
+        need = " This run requires it." if self.required else ""
+        return (
+            f"{modules} {verb} not compiled ({self.check}): {self.reason}.{need} "
+            f"To enable: {self.command}"
+        )
+
+
+@dataclass(frozen=True)
+class ModuleReport:
+    """One emitted file and what the checks said. None: the check does not apply."""
+
+    path: Path
+    backend: str = ""
+    arch: str = ""
+    fresh: Fresh | None = None
+    compiled: CompileResult | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """What there is to say about this file."""
+        fresh, compiled = self.fresh, self.compiled
+        if fresh is not None and fresh.failed:
+            yield Finding(self.path, "fresh", "error", fresh.state, fresh.message)
+        if compiled is None or compiled.status == "skipped":
+            return
+        if compiled.failed:
+            yield Finding(self.path, "compile", "error", compiled.status, compiled.message)
+            return
+        if compiled.message:
+            yield Finding(self.path, "compile", "warning", "remark", compiled.message)
+        for advisory in compiled.advisories:
+            if not any(word in advisory for word in _HARMLESS):
+                yield Finding(self.path, "compile", "warning", "ptxas", advisory)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The file for JSON."""
+        return {
+            "path": str(self.path),
+            "backend": self.backend,
+            "arch": self.arch,
+            "fresh": self.fresh.state if self.fresh else None,
+            "fresh_message": self.fresh.message if self.fresh else "",
+            "compile": self.compiled.as_dict() if self.compiled else None,
+        }
+
+
+@dataclass
+class Report:
+    """Everything a run of `check` found."""
+
+    modules: list[ModuleReport] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def findings(self) -> list[Finding]:
+        """Everything to say about files, in the order of the files."""
+        return [finding for module in self.modules for finding in module.findings()]
+
+    def counts(self) -> dict[str, int]:
+        """How many modules there are of each kind."""
+        fresh = Counter(m.fresh.state for m in self.modules if m.fresh)
+        compiled = Counter(m.compiled.status for m in self.modules if m.compiled)
+        failed = sum(any(f.level == "error" for f in m.findings()) for m in self.modules)
+        return {
+            "modules": len(self.modules),
+            "failed": failed,
+            "fresh": fresh["fresh"],
+            "edited": fresh["edited"],
+            "stale": fresh["stale"],
+            "missing": fresh["missing"],
+            "compiled": compiled["ok"],
+            "compile_failed": sum(m.compiled.failed for m in self.modules if m.compiled),
+            "skipped": compiled["skipped"],
+            "cached": sum(m.compiled.cached for m in self.modules if m.compiled),
+        }
+
+    @property
+    def exit_code(self) -> int:
+        """0 all well, 1 a check found something, 2 the input is wrong."""
+        if self.problems:
+            return EXIT_INPUT
+        errors = any(finding.level == "error" for finding in self.findings())
+        return EXIT_FINDING if errors or any(s.required for s in self.skips) else EXIT_WELL
+
+    def summary(self) -> str:
+        """One line that counts everything, skips too."""
+        counts = self.counts()
+        parts = [f"{counts['compiled']} compiled" + _of_which(counts["cached"], "from the cache")]
+        parts += [
+            f"{counts[key]} {word}"
+            for key, word in (
+                ("fresh", "fresh"),
+                ("edited", "edited"),
+                ("stale", "stale"),
+                ("missing", "missing"),
+                ("compile_failed", "failed to compile"),
+                ("skipped", "SKIPPED"),
+            )
+            if counts[key]
+        ]
+        if self.problems:
+            parts.append(_count(len(self.problems), "problem") + " with the input")
+        return f"{_count(counts['modules'], 'module')}: {', '.join(parts)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for JSON."""
+        return {
+            "modules": [module.as_dict() for module in self.modules],
+            "counts": self.counts(),
+            "skips": [
+                {
+                    "check": skip.check,
+                    "count": skip.count,
+                    "reason": skip.reason,
+                    "command": skip.command,
+                    "required": skip.required,
+                }
+                for skip in self.skips
+            ],
+            "problems": [problem.as_dict() for problem in self.problems],
+            "exit_code": self.exit_code,
+        }
+
+
+def as_json(report: Report) -> str:
+    """The report as one JSON object."""
+    return json.dumps(report.as_dict(), indent=2) + "\n"
+
+
+def as_text(report: Report) -> str:
+    """One line a module, then what was found, what was skipped, and the counts.
+
+    Problems with the input are not in it: a command prints those on standard error.
+    """
+    rows = [_row(module) for module in report.modules]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(HEADINGS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "".join(f"{line}\n" for line in [*lines, *closing_lines(report)])
+
+
+def closing_lines(report: Report) -> Iterator[str]:
+    """Findings, skips and the summary: the part of the text below the table."""
+    for finding in report.findings():
+        yield f"{finding.level}: {finding.path}: {finding.title}: {finding.message}"
+    for skip in report.skips:
+        yield f"{'error' if skip.required else 'skipped'}: {skip.sentence()}"
+    if report.modules:
+        yield report.summary()
+
+
+HEADINGS = ("module", "backend", "arch", "fresh", "compile", "registers", "spills", "SMEM", "time")
+
+
+def rich_table(report: Report) -> Any:
+    """The modules as a rich table, for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in HEADINGS:
+        numeric = heading in ("registers", "spills", "SMEM", "time")
+        table.add_column(
+            heading, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric
+        )
+    for module in report.modules:
+        levels = {finding.level for finding in module.findings()}
+        style = "red" if "error" in levels else "yellow" if "warning" in levels else ""
+        table.add_row(*(Text(cell, style=style) for cell in _row(module)))
+    return table
+
+
+def as_github(report: Report) -> str:
+    """Workflow commands, which GitHub shows beside the lines of a pull request."""
+    lines = [
+        _annotation(finding.level, finding.title, finding.message, str(finding.path))
+        for finding in report.findings()
+    ]
+    for skip in report.skips:
+        lines.append(
+            _annotation("error" if skip.required else "notice", "skipped", skip.sentence())
+        )
+    for problem in report.problems:
+        lines.append(_annotation("error", "wrong input", problem.paragraph(), problem.file))
+    return "\n".join([*lines, report.summary()]) + "\n"
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "text": as_text,
+    "json": as_json,
+    "github": as_github,
+}
+
+
+def _row(module: ModuleReport) -> tuple[str, ...]:
+    compiled = module.compiled
+    known = compiled is not None and bool(compiled.kernels)
+    return (
+        str(module.path),
+        module.backend,
+        module.arch,
+        module.fresh.state if module.fresh else "-",
+        compiled.status if compiled else "-",
+        _number(compiled.registers, "registers") if known and compiled else "",
+        _number(compiled.spill_bytes, "B spilled") if known and compiled else "",
+        _number(compiled.smem_bytes, "B SMEM") if known and compiled else "",
+        _time(compiled),
+    )
+
+
+def _time(compiled: CompileResult | None) -> str:
+    if compiled is None or compiled.status == "skipped":
+        return ""
+    return "cached" if compiled.cached else f"{compiled.seconds:.1f} s"
+
+
+def _number(value: int | None, unit: str) -> str:
+    return f"{'?' if value is None else value} {unit}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _of_which(number: int, what: str) -> str:
+    return f" ({number} {what})" if number else ""
+
+
+def _annotation(level: str, title: str, message: str, path: str = "") -> str:
+    """One workflow command. The values are escaped as GitHub's runner undoes it."""
+    properties = {"file": path, "line": "1" if path else "", "title": title}
+    written = ",".join(
+        f"{key}={_escape(value, True)}" for key, value in properties.items() if value
+    )
+    return f"::{level} {written}::{_escape(message)}"
+
+
+def _escape(text: str, is_property: bool = False) -> str:
+    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if is_property else text

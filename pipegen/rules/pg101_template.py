@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A template must exist for what the description asks for.
+
+What it checks
+    That op, backend, architecture and style together name a kernel that pipegen can write.
+
+Why
+    The selection table is wider than the set of templates: a row may name the right class for a
+    pair long before there is a kernel around it. Writing a nearby kernel instead would be a guess.
+
+Example
+    op = "gemm", backend = "cute-ts", arch = "sm_90a": no template yet.
+
+Use instead
+    One of the combinations that the message lists, or `pipegen select` for the class alone.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem, listing, nearest_word
+from pipegen.selection_table import kernels
+from pipegen.vocabulary import STYLES
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    kernel = description.kernel
+    wanted = (kernel.op, kernel.backend, kernel.arch, kernel.style)
+    if wanted in kernels():
+        return
+    if kernel.style not in STYLES[kernel.backend]:
+        yield Problem(
+            f'the backend "{kernel.backend}" has no such style',
+            "kernel.style",
+            kernel.style,
+            listing(f'"{style}"' for style in STYLES[kernel.backend]),
+            f'"{STYLES[kernel.backend][0]}"',
+        )
+        return
+    choices = [" / ".join(key) for key in kernels()]
+    yield Problem(
+        f'no template writes op "{kernel.op}" for backend "{kernel.backend}" on {kernel.arch} in '
+        f'style "{kernel.style}" yet',
+        "kernel.op",
+        kernel.op,
+        f"(op / backend / arch / style) {listing(choices)}",
+        nearest_word(" / ".join(str(word) for word in wanted), choices),
+    )

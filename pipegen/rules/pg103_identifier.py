@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's name must be a Python module name.
+
+What it checks
+    That kernel.name is a Python identifier, is no keyword, and does not start with an underscore.
+
+Why
+    The name becomes the file NAME.py, which is imported.
+
+Example
+    name = "my-gemm" or name = "class".
+
+Use instead
+    Letters, digits and underscores, not starting with a digit: my_gemm, class_.
+"""
+
+import keyword
+import re
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    name = description.kernel.name
+    if name is None:
+        return
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        message = "is a Python keyword"
+    elif not name.isascii() or not name.isidentifier() or name.startswith("_"):
+        message = "is no Python module name"
+    elif len(name) > 100:
+        message = f"is {len(name)} characters long"
+    else:
+        return
+    yield Problem(
+        message,
+        "kernel.name",
+        name,
+        "ASCII letters, digits and underscores, first a letter, no keyword, at most 100",
+        f'"{nearest_identifier(name)}"',
+    )
+
+
+def nearest_identifier(name: str) -> str:
+    """A valid module name that resembles `name`."""
+    word = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")[:100] or "kernel"
+    if word[0].isdigit():
+        word = f"kernel_{word}"[:100]
+    return f"{word}_" if keyword.iskeyword(word) or keyword.issoftkeyword(word) else word

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensor core must have an instruction for the operand types, and the epilogue for the output.
+
+What it checks
+    That a and b are types that one wgmma takes together, and that out can be stored.
+
+Why
+    wgmma.mma_async takes bf16 with bf16, f16 with f16, tf32 with tf32, and any two fp8 types
+    (PTX ISA, "wgmma.mma_async", table of data types). There is no conversion inside a GEMM.
+
+Example
+    a = "bf16", b = "f16".
+
+Use instead
+    The same 16-bit type for both, or e4m3 / e5m2 in any mix; op = "mixed_gemm" for the rest.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem, listing
+from pipegen.vocabulary import DTYPE
+
+OPERANDS = {
+    "cute": ("bf16", "f16", "e4m3", "e5m2"),
+    "cute-ts": ("bf16", "f16", "e4m3", "e5m2"),
+    "pallas": ("bf16", "f16", "e4m3", "e5m2"),
+}
+OUTPUTS = ("f32", "bf16", "f16")
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    dtype = description.dtype
+    operands = OPERANDS[description.kernel.backend]
+    for operand in ("a", "b"):
+        value = getattr(dtype, operand)
+        if value not in operands:
+            yield Problem(
+                f"wgmma has no {value} operand in this template",
+                f"dtype.{operand}",
+                value,
+                listing(f'"{word}"' for word in operands),
+                '"bf16"',
+            )
+            return
+    fp8 = DTYPE[dtype.a].bits == 8 and DTYPE[str(dtype.b)].bits == 8
+    if dtype.a != dtype.b and not fp8:
+        yield Problem(
+            f'wgmma takes no {dtype.b} beside a = "{dtype.a}"',
+            "dtype.b",
+            dtype.b,
+            f'"{dtype.a}"' if DTYPE[dtype.a].bits > 8 else '"e4m3", "e5m2"',
+            f'"{dtype.a}"',
+        )
+    if dtype.out not in OUTPUTS:
+        yield Problem(
+            "the epilogue stores no such type",
+            "dtype.out",
+            dtype.out,
+            listing(f'"{word}"' for word in OUTPUTS),
+            '"bf16"',
+        )

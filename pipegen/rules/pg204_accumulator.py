@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accumulator must fit in the consumers' registers.
+
+What it checks
+    tile.m * tile.n / (128 * consumer warpgroups) registers, twice that with promotion
+    (dtype.promote_every), plus 24 for addresses and counters, against what a consumer thread holds.
+
+Why
+    wgmma keeps its accumulator in registers. What does not fit spills to local memory between
+    wgmmas, which serializes them: several times slower, and silent.
+
+Example
+    256 x 256 with two consumer warpgroups: 256 registers a thread, and a thread has at most 255.
+
+Use instead
+    A smaller n, or role.consumer.warpgroups = 2.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.arithmetic import accumulator_registers
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem
+
+OVERHEAD = 24
+
+DERIVED = True
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    consumer = description.role.get("consumer")
+    m, n = description.tile.m, description.tile.n
+    if consumer is None or not consumer.warpgroups or not consumer.registers or not m or not n:
+        return
+    accumulators = 2 if description.dtype.promote_every else 1
+    needed = accumulators * accumulator_registers(m, n, consumer.warpgroups)
+    if needed + OVERHEAD <= consumer.registers:
+        return
+    room = (consumer.registers - OVERHEAD) // accumulators
+    most = room * 128 * consumer.warpgroups // m // 16 * 16
+    yield Problem(
+        f"{'two accumulators' if accumulators == 2 else 'an accumulator'} of {m} x {n} "
+        f"take{'' if accumulators == 2 else 's'} {needed} registers of each consumer thread "
+        f"({accumulators} * {m} * {n} / (128 * {consumer.warpgroups})) "
+        f"and {OVERHEAD} more for the rest; "
+        f"a consumer thread holds {consumer.registers}",
+        "tile.n",
+        n,
+        f"at most {most} with m = {m}" if most >= 16 else "a smaller tile.m",
+        str(most) if most >= 16 else "",
+    )

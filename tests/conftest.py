@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures; the last lines of a run count the skips by reason."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipegen.cli import main
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def pipegen(tmp_path, monkeypatch):
+    """Run the command in an empty folder: `pipegen("plan", "x.toml")` -> click's Result."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: object) -> Result:
+        return CliRunner().invoke(main, [str(arg) for arg in args], catch_exceptions=False)
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2] for report in skipped)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count}: {reason}")

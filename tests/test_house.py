@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The house's own rules: linters, types, module sizes, start-up time, and the wheel."""
+
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OURS = ("pipegen", "tests", "benchmarks")
+
+
+def run(*args: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(arg) for arg in args], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ruff", "check", *OURS),
+        ("black", "--check", "--quiet", *OURS),
+        ("mypy",),
+    ],
+    ids=lambda command: command[0],
+)
+def test_linter(command):
+    done = run(sys.executable, "-m", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_emitted_files_pass_ruff_with_its_default_rules():
+    done = run(sys.executable, "-m", "ruff", "check", "--isolated", "generated")
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_module_is_crowded():
+    lengths = {
+        path: len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "pipegen").rglob("*.py")
+    }
+    assert {str(path): n for path, n in lengths.items() if n > 400} == {}
+
+
+def test_every_file_has_a_licence_line():
+    paths = [path for top in OURS for path in (ROOT / top).rglob("*.py")]
+    paths += (ROOT / "generated").rglob("*.py")
+    assert len(paths) > 50
+    for path in paths:
+        assert path.read_text(encoding="utf-8").startswith("# SPDX-License-Identifier: Apache-2.0")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("table",)], ids=" ".join)
+def test_start_up_is_quick_and_imports_no_dsl(arguments):
+    """Under 0.25 s (the best of five: this machine may be busy), and never a GPU DSL."""
+    best = min(timed(arguments) for _ in range(5))
+    assert best < 0.25
+    code = (
+        "import sys; from pipegen.cli import main\n"
+        f"try: main({list(arguments)!r})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'cutlass', 'jax', 'torch', 'numpy', 'black', 'jinja2', 'pydantic'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def timed(arguments: tuple[str, ...]) -> float:
+    start = time.perf_counter()
+    done = run(sys.executable, "-m", "pipegen", *arguments)
+    assert done.returncode == 0, done.stderr
+    return time.perf_counter() - start
+
+
+def test_new_takes_less_than_a_second(tmp_path):
+    options = ("--op", "gemm", "--backend", "cute", "--arch", "sm_90a", "--dry-run")
+    assert min(timed(("new", "k", *options)) for _ in range(3)) < 1.0
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The `pipegen` of a fresh environment that has the built wheel, not this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = run(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", ROOT)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    venv.create(folder / "env", with_pip=True)
+    done = run(folder / "env" / "bin" / "pip", "install", "--quiet", wheel)
+    assert done.returncode == 0, done.stderr
+    return folder / "env" / "bin" / "pipegen"
+
+
+def test_the_wheel_writes_the_same_kernels_from_another_folder(installed, tmp_path):
+    for description in (ROOT / "generated").glob("*/*.toml"):
+        (tmp_path / description.name).write_bytes(description.read_bytes())
+    done = run(installed, "generate", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = sorted(tmp_path.glob("*.py"))
+    assert len(written) == len(list((ROOT / "generated").glob("*/*.py"))) > 0
+    for path in written:
+        (golden,) = (ROOT / "generated").glob(f"*/{path.name}")
+        assert path.read_text() == golden.read_text()
+
+
+def test_the_wheel_has_its_types_and_its_table(installed, tmp_path):
+    done = run(installed, "table", "--format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    site = next((installed.parent.parent / "lib").glob("python*/site-packages/pipegen"))
+    assert (site / "py.typed").exists()
+    assert list((site / "templates").rglob("*.j2"))

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipegen new`, `generate` and `schema`: what they write, refuse and leave alone."""
+
+import ast
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipegen.vendor.header import is_pristine, read_header
+
+GEMM = ("--op", "gemm", "--backend", "cute", "--arch", "sm_90a")
+ISSUE = (
+    *GEMM,
+    *("--producer", "tma", "--consumer", "wgmma", "--stages", "auto", "--cluster", "2,1"),
+    *("--tile", "128,256,64", "--dtype", "bf16"),
+)
+
+
+def test_new_writes_a_description_and_its_module(pipegen, tmp_path):
+    result = pipegen("new", "my_gemm", *ISSUE, "-o", "kernels")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(path.name for path in (tmp_path / "kernels").iterdir()) == [
+        "my_gemm.py",
+        "my_gemm.toml",
+    ]
+    text = (tmp_path / "kernels" / "my_gemm.py").read_text()
+    ast.parse(text)
+    assert is_pristine(text)
+    header = read_header(text)
+    assert header is not None
+    assert header.description == (tmp_path / "kernels" / "my_gemm.toml").read_text()
+
+
+def test_the_module_comes_again_from_its_header(pipegen, tmp_path):
+    pipegen("new", "my_gemm", *ISSUE)
+    text = Path("my_gemm.py").read_text()
+    header = read_header(text)
+    assert header is not None
+    Path("my_gemm.py").unlink()
+    Path("my_gemm.toml").write_text(header.description)
+    assert pipegen("generate", ".").exit_code == 0
+    assert Path("my_gemm.py").read_text() == text
+
+
+def test_new_twice_changes_nothing(pipegen):
+    pipegen("new", "k", *GEMM)
+    again = pipegen("new", "k", *GEMM)
+    assert again.exit_code == 0
+    assert again.stdout.count("unchanged") == 2
+
+
+def test_new_leaves_other_text_alone(pipegen, tmp_path):
+    (tmp_path / "k.py").write_text("mine\n")
+    result = pipegen("new", "k", *GEMM)
+    assert result.exit_code == 2
+    assert "k.py: exists with other text" in result.stderr
+    assert (tmp_path / "k.py").read_text() == "mine\n"
+    assert not (tmp_path / "k.toml").exists()
+
+
+def test_new_into_a_folder_that_cannot_be_written(pipegen):
+    result = pipegen("new", "k", *GEMM, "-o", "/proc/pipegen")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert "nothing can be written here" in result.stderr
+
+
+def test_dry_run_and_diff_write_nothing(pipegen, tmp_path):
+    dry = pipegen("new", "k", *GEMM, "--dry-run")
+    assert dry.exit_code == 0
+    assert "# ---- k.toml" in dry.stdout
+    assert "PipelineTmaAsync" in dry.stdout
+    diff = pipegen("new", "k", *GEMM, "--diff")
+    assert diff.exit_code == 0
+    assert "+[kernel]" in diff.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--tile", "128,300,64"), ("--tile: tile.n = 300", "Nearest valid choice: 256")),
+        (("--tile", "128,256"), ("--tile", "needs 3 values")),
+        (("--tile", "a,b,c"), ("--tile: tile.m", "whole number")),
+        (("--cluster", "2,3"), ("--cluster: cluster.shape = [2, 3]", "[2, 2]")),
+        (("--cluster", "3"), ("--cluster: cluster.shape = [3]",)),
+        (("--stages", "0"), ("--stages", "at least 2 stages")),
+        (("--stages", "many"), ("--stages", '"auto"')),
+        (("--dtype", "bf61"), ("--dtype: dtype.a", '"bf16"')),
+        (("--dtype", "e4m3", "--layout", "k,n"), ("--layout: layout.b", "K-major only")),
+        (("--cta-group", "2"), ("--cta-group", "Hopper")),
+        (("--consumer", "umma"), ("--consumer", "wgmma")),
+        (("--arch", "sm_70"), ("--arch", "sm_90a")),
+        (("--backend", "cutlass"), ("--backend", '"cute"')),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_errors_name_the_option(pipegen, tmp_path, options, words):
+    result = pipegen("new", "k", *GEMM, *options)
+    assert result.exit_code == 2
+    for word in words:
+        assert word in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["my-gemm", "class", "1st", "a b", "../x", ""])
+def test_names_that_are_no_identifier(pipegen, tmp_path, name):
+    result = pipegen("new", name, *GEMM)
+    assert result.exit_code == 2
+    assert "NAME" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_without_options_in_a_pipe_says_what_is_missing(pipegen):
+    result = pipegen("new", "k")
+    assert result.exit_code == 2
+    assert "--op" in result.stderr
+    assert "--backend" in result.stderr
+
+
+def test_bare_in_a_terminal_it_asks(tmp_path):
+    """A real terminal: the answers are typed, the files are written."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipegen", "new"],
+        cwd=tmp_path,
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    os.close(child)
+    answers = "asked\n" + "\n" + "cute\n" + "\n" * 6
+    os.write(parent, answers.encode())
+    shown = b""
+    while True:
+        try:
+            piece = os.read(parent, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    assert process.wait(timeout=30) == 0, shown.decode()
+    assert (tmp_path / "asked.toml").exists()
+    assert (tmp_path / "asked.py").exists()
+
+
+def test_generate_reports_every_broken_file_and_writes_none(pipegen, tmp_path):
+    good = 'pipegen = 1\n[kernel]\nop = "gemm"\nbackend = "cute"\narch = "sm_90a"\n'
+    (tmp_path / "good.toml").write_text(good)
+    (tmp_path / "bad.toml").write_text(good + "[tile]\nn = 300\n")
+    (tmp_path / "worse.toml").write_text(good + "[tile\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    result = pipegen("generate", ".")
+    assert result.exit_code == 2
+    assert "bad.toml: tile.n" in result.stderr
+    assert "worse.toml: is not TOML" in result.stderr
+    assert "pyproject" not in result.stderr
+    assert not (tmp_path / "good.py").exists()
+    (tmp_path / "bad.toml").unlink()
+    (tmp_path / "worse.toml").unlink()
+    assert pipegen("generate", ".", "--dry-run").stdout.startswith("would be created")
+    assert not (tmp_path / "good.py").exists()
+    assert pipegen("generate", ".").exit_code == 0
+    assert (tmp_path / "good.py").exists()
+
+
+def test_generate_updates_a_pristine_file_and_keeps_an_edited_one(pipegen, tmp_path):
+    pipegen("new", "k", *GEMM)
+    toml = (tmp_path / "k.toml").read_text()
+    (tmp_path / "k.toml").write_text(toml + "\n[pipeline.mainloop]\nstages = 3\n")
+    result = pipegen("generate", "k.toml")
+    assert result.stdout.startswith("updated")
+    edited = (tmp_path / "k.py").read_text() + "# mine\n"
+    (tmp_path / "k.py").write_text(edited)
+    (tmp_path / "k.toml").write_text(toml)
+    result = pipegen("generate", "k.toml")
+    assert result.exit_code == 2
+    assert "left alone" in result.stderr
+    assert (tmp_path / "k.py").read_text() == edited
+
+
+@pytest.mark.parametrize("path", ["nothing.toml", "empty"])
+def test_generate_of_nothing(pipegen, tmp_path, path):
+    (tmp_path / "empty").mkdir()
+    result = pipegen("generate", path)
+    assert result.exit_code == 2
+    assert path in result.stderr
+
+
+def test_schema(pipegen):
+    result = pipegen("schema")
+    assert json.loads(result.stdout)["title"] == "pipegen kernel description"
+
+
+def test_an_unknown_command_gets_the_nearest(pipegen):
+    result = pipegen("generat")
+    assert result.exit_code == 2
+    assert "Nearest: generate" in result.stderr
