@@ -692,7 +692,7 @@ def test_a_heavy_import_would_be_noticed() -> None:
 # --- The README's table --------------------------------------------------------------------------
 
 
-def test_markers_keep_what_is_around_them(tmp_path: Path) -> None:
+def test_markers_keep_what_is_around_them() -> None:
     start, end = selection_docs.START, selection_docs.END
     before = f"# Title\n\n{start}\nold\n{end}\n\nafter\n"
     after = selection_docs.update_between_markers(before, "| new |\n")
@@ -719,7 +719,7 @@ def test_drift_is_found_and_repaired(
     assert selection_docs.main(["one"]) == 2
 
 
-def test_docs_selection_md_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docs_selection_md_is_up_to_date() -> None:
     page = Path(__file__).parent.parent / "docs/selection.md"
     assert (
         page.read_text("utf-8") == selection_docs.reference_markdown()
