@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 6d7bf48786ac | text d9bead602059
+# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 71de669504e4 | text 42f4cec8ad1c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,13 +28,13 @@ Pipelines
   mainloop   PipelineTmaAsync  TMA -> wgmma          4       1 arrive + 49152 B  16 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  4       none                none
 
-  mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty, then arms its
-             full barrier with tx_count; the copies complete it as their bytes land, so `commit`
-             does nothing. Emptied by one arrive from each consumer warp of every CTA that
-             receives what this one loads.
-  epilogue   Filled by all consumer warps, 8192 B at a time, emptied by the TMA store. There are
-             no barriers: `commit` closes a bulk group, `acquire` waits until at most 3 groups
-             still read SMEM, so that the oldest buffer is free.
+  mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its full
+             barrier with tx_count, which the copies complete as their bytes land (`commit` does
+             nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
+             this one loads.
+  epilogue   Filled by all consumer warps, 8192 B at a time; emptied by the TMA store. No
+             barriers: `commit` closes a bulk group, `acquire` waits until at most 3 groups still
+             read SMEM, so that the oldest buffer is free.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   producer   load k0, k1, ...: up to 4 stages ahead     | load k0, k1, ... of tile t+1
@@ -77,8 +77,7 @@ RASTER_GROUP = 8  # cluster rows walked together, for L2
 MMA_K = 16  # elements; 32 B of K an instruction
 MMAS_PER_STAGE = 4  # 64 / 16
 
-CONSUMER_WARPGROUPS = 2
-CONSUMER_THREADS = 256  # 128 * 2
+CONSUMER_WARPGROUPS, CONSUMER_THREADS = 2, 256  # 128 * 2
 THREADS = 384  # 128 * (1 + 2)
 PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the first consumer
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
@@ -109,20 +108,14 @@ class SharedStorage:  # 230400 B: 1024 + 4 * 49152 + 4 * 8192
     ]
 
 
-# =================================================================================================
-# Yours: what happens to the accumulator before it is rounded and stored
-# =================================================================================================
+# ==== Yours: what happens to the accumulator before it is rounded and stored ====================
 @cute.jit
 def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
     """Changes a thread's f32 accumulators in place. As written it does, and costs, nothing.
 
     acc[i] belongs to out[batch, m, n] with (m, n) = coord[i], which may lie outside an edge tile.
-    A ReLU:
-
-        acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))
-
-    A bias of N elements (its address joins the others in `gemm`; `launch` makes a tensor of it,
-    which the kernel hands on to here):
+    A ReLU: `acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))`. A bias of N elements (its
+    address joins the others in `gemm`; `launch` makes a tensor of it, which comes down to here):
 
         for i in cutlass.range_constexpr(cute.size(acc)):
             if coord[i][1] < cute.size(bias):
@@ -135,7 +128,7 @@ def tile_coord(index: cutlass.Int32, clusters_m: cutlass.Int32, clusters_n: cutl
     """(m, n, batch) of this CTA's output tile in the cluster of tiles that comes index-th.
 
     RASTER_GROUP rows of clusters are walked together, column by column: what runs at one time is
-    nearly a square of the output, which reads the least of A and B.
+    nearly a square of the output, and shares the most of A and B in L2.
     """
     batch, index = index // (clusters_m * clusters_n), index % (clusters_m * clusters_n)
     group, index = index // (RASTER_GROUP * clusters_n), index % (RASTER_GROUP * clusters_n)
@@ -181,16 +174,7 @@ def multiply(mainloop_consumer, tiled_mma, acc, tCrA, tCrB, count):
 
 
 @cute.kernel
-def gemm_kernel(
-    tma_a: cpasync.TmaInfo,
-    tma_b: cpasync.TmaInfo,
-    tma_out: cpasync.TmaInfo,
-    tiled_mma: cute.TiledMma,
-    k_tiles: cutlass.Int32,
-    clusters_m: cutlass.Int32,
-    clusters_n: cutlass.Int32,
-    tiles: cutlass.Int32,
-):
+def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles):
     thread, _, _ = cute.arch.thread_idx()
     warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     warpgroup_idx = cute.arch.make_warp_uniform(thread // 128)
@@ -218,9 +202,7 @@ def gemm_kernel(
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
 
     if warpgroup_idx == 0:
-        # -----------------------------------------------------------------------------------------
-        # Producer
-        # -----------------------------------------------------------------------------------------
+        # ---- Producer ---------------------------------------------------------------------------
         cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # executed by all four warps
         if warp_idx == PRODUCER_WARP:
             cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
@@ -242,9 +224,7 @@ def gemm_kernel(
             # The last releases must find this CTA's barriers.
             mainloop_producer.tail()
     else:
-        # -----------------------------------------------------------------------------------------
-        # Consumers: mainloop (see `multiply`)
-        # -----------------------------------------------------------------------------------------
+        # ---- Consumers: mainloop, in `multiply` -------------------------------------------------
         cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
         consumer = thread - (THREADS - CONSUMER_THREADS)
         thr_mma = tiled_mma.get_slice(consumer)
@@ -255,13 +235,10 @@ def gemm_kernel(
         # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 128 registers
         acc = cute.make_rmem_tensor(thr_mma.partition_shape_C((TILE_M, TILE_N)), ACC_DTYPE)
 
-        epilogue = pipeline.PipelineTmaStore.create(
-            num_stages=EPI_STAGES,
-            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, CONSUMER_THREADS),
-        )
+        group = pipeline.CooperativeGroup(pipeline.Agent.Thread, CONSUMER_THREADS)
+        epilogue = pipeline.PipelineTmaStore.create(num_stages=EPI_STAGES, producer_group=group)
         consumers = pipeline.NamedBarrier(EPI_BARRIER, CONSUMER_THREADS)
-        store_op = warp.StMatrix8x8x16bOp(transpose=False, num_matrices=4)
-        store_atom = cute.make_copy_atom(store_op, OUT_DTYPE)
+        store_atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(num_matrices=4), OUT_DTYPE)
         store = cute.make_tiled_copy_C_atom(store_atom, tiled_mma)
         tRsOut = store.get_slice(consumer).partition_D(sOut)  # (copy, M, N, STAGE)
         rOut = cute.make_rmem_tensor(tRsOut[None, None, None, 0].shape, OUT_DTYPE)
@@ -275,9 +252,7 @@ def gemm_kernel(
                 mainloop_consumer, tiled_mma, acc, tCrA, tCrB, k_tiles
             )
 
-            # -------------------------------------------------------------------------------------
-            # Consumers: epilogue
-            # -------------------------------------------------------------------------------------
+            # ---- Consumers: epilogue ------------------------------------------------------------
             tile = cute.make_identity_tensor((TILE_M, TILE_N))
             tile = cute.domain_offset((m * TILE_M, n * TILE_N), tile)
             epilogue_op(acc, thr_mma.partition_C(tile))
@@ -288,9 +263,8 @@ def gemm_kernel(
                 if warp_idx == STORE_WARP:
                     epilogue.producer_acquire()
                 consumers.arrive_and_wait()
-                acc_sub = cute.local_tile(  # (2, 2, EPI_TILE_N / 8)
-                    acc[(None, None, None), sub_m, 0], (2, 2, EPI_TILE_N // 8), (0, 0, sub_n)
-                )
+                acc_rows = acc[(None, None, None), sub_m, 0]
+                acc_sub = cute.local_tile(acc_rows, (2, 2, EPI_TILE_N // 8), (0, 0, sub_n))
                 rOut.store(acc_sub.load().to(OUT_DTYPE).reshape(rOut.shape))
                 cute.copy(store, rOut, tRsOut[None, None, None, buffer.index])
                 # TMA reads SMEM through the async proxy: publish to it first, then meet.
@@ -320,11 +294,8 @@ def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, or
 
 @cute.jit
 def launch(problem: cute.Pointer, stream: cuda.CUstream):
-    """The compiled host side: builds the tensor maps and the grid from `problem` (see `gemm`).
-
-    Addresses, sizes and strides (in elements) come as one array in host memory, because the DSL
-    takes microseconds to convert each argument of its own.
-    """
+    """The compiled host side: tensor maps, grid and launch, for the numbers that `gemm` packs."""
+    # One argument instead of 14: the DSL needs microseconds to convert each.
     numbers = cute.make_tensor(problem, cute.make_layout(14))
     m, n, k, batches, max_clusters = [cutlass.Int32(numbers[i]) for i in range(3, 8)]
     a_row, a_batch = cute.assume(numbers[8], A_ALIGN), cute.assume(numbers[9], A_ALIGN)
@@ -359,12 +330,11 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     clusters_n = cute.ceil_div(n, TILE_N * CLUSTER_N)
     tiles = clusters_m * clusters_n * batches
     k_tiles = cute.ceil_div(k, TILE_K)
-    gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles).launch(
-        grid=(CLUSTER_M, CLUSTER_N, cutlass.min(tiles, max_clusters)),
-        block=(THREADS, 1, 1),
-        cluster=(CLUSTER_M, CLUSTER_N, 1),
-        min_blocks_per_mp=1,
-        stream=stream,
+    kernel = gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles)
+    grid = (CLUSTER_M, CLUSTER_N, cutlass.min(tiles, max_clusters))
+    cluster = (CLUSTER_M, CLUSTER_N, 1)
+    kernel.launch(
+        grid=grid, block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1, stream=stream
     )
 
 
@@ -381,23 +351,9 @@ def max_clusters(device: int) -> int:
     return HardwareInfo(device).get_max_active_clusters(CLUSTER_M * CLUSTER_N)
 
 
-def read(tensor):
-    """Address, device (-1: not on CUDA), and (dtype, shape, strides) of a tensor."""
-    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack, which may refuse float8
-        form = tensor.dtype, tensor.shape, tensor.stride()
-        return tensor.data_ptr(), tensor.get_device(), form
-    device_type, device = tensor.__dlpack_device__()
-    view = cute.runtime.from_dlpack(tensor)
-    return (
-        view.data_ptr,
-        device if device_type == 2 else -1,
-        (tensor.dtype, view.shape, view.stride),
-    )
-
-
 @functools.lru_cache(maxsize=1024)
 def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int):
-    """(L, rows, columns), row stride, batch stride: of an operand, checked for TMA."""
+    """((L, rows, columns), row stride, batch stride) of an operand, checked for TMA."""
     if str(dtype).removeprefix("torch.") != wanted:
         raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
     if len(shape) not in (2, 3) or min(shape) < 1 or max(shape) >= 2**31:
@@ -406,52 +362,58 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
     batch, row, column = (0, *strides)[-3:]
     # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
     batch, row = batch if batches > 1 else align, row if rows > 1 else align
-    if column != 1 and columns > 1:
-        raise ValueError(f"{name}.stride={strides}: the last dimension must be contiguous")
-    if min(batch, row) <= 0 or batch % align or row % align:
-        raise ValueError(
-            f"{name}.stride={strides}: must be positive multiples of {align} elements (16 bytes)"
-        )
+    if (column != 1 and columns > 1) or min(batch, row) < 1 or batch % align or row % align:
+        rule = f"must be 1 last, and positive multiples of {align} elements (16 bytes) before"
+        raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
     return (batches, rows, columns), row, batch
+
+
+def operand(name: str, tensor, dtype: str, align: int):
+    """(address, device, what `matrix` returns) of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack, which may refuse float8
+        address, device = tensor.data_ptr(), tensor.get_device()
+        shape, strides = tensor.shape, tensor.stride()
+    else:
+        device_type, device = tensor.__dlpack_device__()
+        device = device if device_type == 2 else -1  # 2 is CUDA
+        view = cute.runtime.from_dlpack(tensor)
+        address, shape, strides = view.data_ptr, view.shape, view.stride
+    if address % 16:
+        raise ValueError(f"{name} address={address:#x}: must be a multiple of 16")
+    return address, device, matrix(name, tensor.dtype, shape, strides, dtype, align)
 
 
 def gemm(a, b, out, stream=None):
     """Writes A[l] @ B[l].T to out[l]: a is (L, M, K), b is (L, N, K), out is (L, M, N).
 
     Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream. None means torch's current stream where torch is in use,
-    else the default stream.
+    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
+    the default stream.
     """
-    addresses, devices, forms = zip(*map(read, (a, b, out)))
-    (batches, m, k), *a_strides = matrix("a", *forms[0], "bfloat16", A_ALIGN)
-    b_shape, *b_strides = matrix("b", *forms[1], "bfloat16", B_ALIGN)
-    out_shape, *out_strides = matrix("out", *forms[2], "bfloat16", OUT_ALIGN)
-    n = out_shape[2]
-    if b_shape != (batches, n, k) or out_shape != (batches, m, n):
-        raise ValueError(
-            f"a.shape={tuple(a.shape)}, b.shape={tuple(b.shape)}, out.shape={tuple(out.shape)}: "
-            "must be (L, M, K), (L, N, K), (L, M, N)"
-        )
+    a_address, a_device, (a_shape, *a_strides) = operand("a", a, "bfloat16", A_ALIGN)
+    b_address, b_device, (b_shape, *b_strides) = operand("b", b, "bfloat16", B_ALIGN)
+    out_address, device, (out_shape, *out_strides) = operand("out", out, "bfloat16", OUT_ALIGN)
+    (batches, m, n), k = out_shape, a_shape[2]
+    if a_shape != (batches, m, k) or b_shape != (batches, n, k):
+        shapes = f"a.shape={a_shape}, b.shape={b_shape}, out.shape={out_shape}"
+        raise ValueError(f"{shapes}: must be (L, M, K), (L, N, K), (L, M, N)")
     if n % OUT_ALIGN:
         raise ValueError(f"N={n}: must be a multiple of {OUT_ALIGN}, TMA stores 16 bytes at a time")
-    if min(devices) < 0 or len(set(devices)) > 1:
-        raise ValueError(f"a, b, out on devices={devices}: must be on one GPU (-1 is none)")
-    if any(address % 16 for address in addresses):
-        raise ValueError(f"a, b, out at addresses={addresses}: must be multiples of 16")
-
+    if not 0 <= a_device == b_device == device:
+        devices = f"a.device={a_device}, b.device={b_device}, out.device={device}"
+        raise ValueError(f"{devices}: must be one GPU (-1 is none)")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
     stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
-    sizes = m, n, k, batches, max_clusters(devices[0])
-    problem = array.array("q", (*addresses, *sizes, *a_strides, *b_strides, *out_strides))
+    numbers = a_address, b_address, out_address, m, n, k, batches, max_clusters(device)
+    problem = array.array("q", (*numbers, *a_strides, *b_strides, *out_strides))
     compile_gemm()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
 
 
 def reference(a, b):
     """What `gemm` should write, in float64; for torch tensors."""
-    b = b.transpose(-1, -2)
-    return a.double() @ b.double()
+    return a.double() @ b.double().mT
 
 
 def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
@@ -470,22 +432,19 @@ def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
     error = ((around[..., :n].double() - expected).norm() / expected.norm()).item()
     intact = around[..., n:].isnan().all().item()
     passed = error <= 1e-2 and intact  # never true for NaN
-    print(
-        f"{'PASS' if passed else 'FAIL'} M={m} N={n} K={k} L={batches}: relative error {error:.1e} "
-        f"(limit 1e-2), {'nothing' if intact else 'something'} written beside out"
-    )
+    verdict, beside = "PASS" if passed else "FAIL", "" if intact else ", and wrote beside out"
+    print(f"{verdict} {m=} {n=} {k=} {batches=}: relative error {error:.1e}, limit 1e-2{beside}")
     return passed
 
 
-def sizes(text: str) -> tuple:
-    m, n, k, *batches = map(int, text.split(","))
-    return m, n, k, *batches
-
-
 def main(argv=None) -> int:
+    def size(text):
+        m, n, k, *batches = map(int, text.split(","))
+        return m, n, k, *batches
+
     parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
     parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
-    parser.add_argument("--size", type=sizes, metavar="M,N,K[,L]", action="append")
+    parser.add_argument("--size", type=size, metavar="M,N,K[,L]", action="append")
     arguments = parser.parse_args(argv)
     if arguments.compile_only:
         compile_gemm()
@@ -501,7 +460,7 @@ def main(argv=None) -> int:
         return 0
     tails = [(TILE_M, TILE_N, TILE_K), (1000, 1000, 500), (333, 776, 1001, 3), (4096, 4096, 4096)]
     try:
-        passed = [check(torch, *size) for size in arguments.size or tails]
+        passed = [check(torch, *each) for each in arguments.size or tails]
     except ValueError as error:
         parser.error(str(error))
     return 0 if all(passed) else 1

@@ -50,6 +50,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "out_swizzle": swizzle("K", epi_n * out.bytes),
         **_operand_words("a", "m", a_k),
         **_operand_words("b", "n", b_k),
+        "a_k_index": 2 if a_k else 1,
         "participants": description.kernel.style == "participants",
         "explicit_state": description.kernel.style == "explicit-state",
         "a_multicast": cluster_n > 1,
@@ -61,8 +62,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "direct": not dtype.promote_every,
         "promote_every": dtype.promote_every,
         "stmatrix": out.bits == 16,
-        "a_m_major": not a_k,
-        "b_k_major": b_k,
+        "a_as_mk": "a.double()" if a_k else "a.double().mT",
+        "b_as_kn": "b.double().mT" if b_k else "b.double()",
     }
 
 
