@@ -205,8 +205,8 @@ def test_terminal_table_folds_long_paths_and_keeps_numbers() -> None:
     with console.capture() as captured:
         console.print(rich_table(Report([long])))
     text = captured.get()
-    assert "168 registers" in text
-    assert "230400 B SMEM" in text
+    assert " 168 " in text
+    assert " 230400 B " in text
     assert all(len(line) <= 100 for line in text.splitlines())
 
 
