@@ -65,6 +65,13 @@ class Dtypes(Section):
     out: DtypeName | None = Field(
         default=None, description="Output type; A's by default, bf16 for fp8 operands."
     )
+    promote_every: int | Literal["auto"] = Field(
+        default="auto",
+        description=(
+            "fp8 only: K tiles after which the tensor core's short accumulator is added to an f32 "
+            "one; 0: never. auto: 4 if the output is f32, else 0."
+        ),
+    )
 
 
 class Layout(Section):

@@ -21,12 +21,20 @@ def print_heading(text: str) -> None:
 
 
 def print_section(title: str, lines: Iterable[str], bullet: str = "") -> None:
-    """A bold title and indented lines, each wrapped with a hanging indent. Nothing if empty."""
+    """A bold title and a list, each line wrapped with a hanging indent. Nothing if empty."""
     lines = list(lines)
     if title and lines:
         print_heading(title)
     for line in lines:
-        click.echo(_indented(line, bullet))
+        click.echo(_filled(line, "  " + bullet, "    "))
+
+
+def print_paragraphs(title: str, *paragraphs: str) -> None:
+    """A bold title and indented sentences."""
+    if title:
+        print_heading(title)
+    for paragraph in paragraphs:
+        click.echo(_filled(paragraph, "  ", "  "))
 
 
 def print_block(title: str, text: str) -> None:
@@ -57,13 +65,21 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     Console(highlight=False).print(grid)
 
 
-def _indented(line: str, bullet: str) -> str:
+def sentence(text: str) -> str:
+    """With a capital at the start, unless a name stands there, and one full stop at the end."""
+    first = text.split(maxsplit=1)[0]
+    if first.isalpha() and first not in ("wgmma", "tma", "cute", "pallas"):
+        text = text[0].upper() + text[1:]
+    return text.rstrip(".") + "."
+
+
+def _filled(text: str, first: str, others: str) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
     return textwrap.fill(
-        line,
+        text,
         width=min(max(width, 40), 100),
-        initial_indent="  " + bullet,
-        subsequent_indent="    ",
+        initial_indent=first,
+        subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 ab7af133d67c | text f28997d44d10
+# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 ab7af133d67c | text 3bbbaec29b55
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -21,7 +21,7 @@
 """GEMM for Hopper (sm_90a) in the CuTe DSL: e4m3 x e5m2 -> f32 -> f32.
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: a CTA computes output tiles of
-128 x 256 one after the other; the loads of the next tile overlap the stores of this one.
+128 x 128 one after the other; the loads of the next tile overlap the stores of this one.
 
 Roles of a CTA's 384 threads
   producer  warp 0: issues all TMA loads (warps 1 to 3 only give their registers away)
@@ -30,7 +30,7 @@ Roles of a CTA's 384 threads
 
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
-  mainloop   PipelineTmaAsync  TMA -> wgmma          4       1 arrive + 49152 B  16 arrives
+  mainloop   PipelineTmaAsync  TMA -> wgmma          6       1 arrive + 32768 B  16 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  2       none                none
 
   mainloop   Filled by one A and one B tile: `acquire` waits until the stage is empty and arms its
@@ -42,7 +42,7 @@ Pipelines
              is then free.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)
-  producer   t k0 | t k1 | ... at most 4 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
+  producer   t k0 | t k1 | ... at most 6 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
   consumer   wait k0, mma k0 | mma k1, release k0 | ... | release the last | epilogue t | t+1 ...
   stores                                                                     | subtiles of t ...
 
@@ -75,7 +75,7 @@ from cutlass.utils import HardwareInfo
 A_DTYPE, B_DTYPE = cutlass.Float8E4M3FN, cutlass.Float8E5M2
 ACC_DTYPE, OUT_DTYPE = cutlass.Float32, cutlass.Float32
 
-TILE_M, TILE_N, TILE_K = 128, 256, 128  # CTA tile, elements
+TILE_M, TILE_N, TILE_K = 128, 128, 128  # CTA tile, elements
 CLUSTER_M, CLUSTER_N = 1, 2  # CTAs; A is shared along N, B along M
 RASTER_GROUP = 8  # cluster rows walked together, for L2
 MMA_K = 32  # elements; 32 B of K an instruction
@@ -88,13 +88,13 @@ PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the firs
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 rounded down to 8)
 
-MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 16384) // 49152
-STAGE_BYTES = 49152  # tx_count: 16384 + 32768, the A and the B tile
+MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 16384) // 32768
+STAGE_BYTES = 32768  # tx_count: 16384 + 16384, the A and the B tile
 FULL_ARRIVES = 1  # the producer, when it arms tx_count
 EMPTY_ARRIVES = 16  # 8 consumer warps * 2 multicast partners
 
 EPI_TILE_M, EPI_TILE_N = 128, 32  # elements of one store, 16384 B
-EPI_SUBTILES, EPI_SUBTILES_N = 8, 8  # of a CTA tile, and along N
+EPI_SUBTILES, EPI_SUBTILES_N = 4, 4  # of a CTA tile, and along N
 EPI_STAGES = 2  # divides EPI_SUBTILES: every tile starts at buffer 0
 EPI_BARRIER = 1  # named barrier of the consumers; 0 is the whole CTA's
 
@@ -105,7 +105,7 @@ TOLERANCE = 1e-3  # relative error, Frobenius norm
 
 
 @cute.struct
-class SharedStorage:  # 230400 B: 1024 + 4 * 49152 + 2 * 16384
+class SharedStorage:  # 230400 B: 1024 + 6 * 32768 + 2 * 16384
     mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
     a: cute.struct.Align[cute.struct.MemRange[A_DTYPE, TILE_M * TILE_K * MAINLOOP_STAGES], 1024]
     b: cute.struct.Align[cute.struct.MemRange[B_DTYPE, TILE_N * TILE_K * MAINLOOP_STAGES], 1024]

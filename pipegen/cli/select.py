@@ -4,7 +4,7 @@
 import click
 
 from pipegen.cli import print_json
-from pipegen.prose import print_heading, print_section
+from pipegen.prose import print_heading, print_paragraphs, print_section, sentence
 from pipegen.selection import Refusal, Selection, select_all
 
 EPILOG = """\b
@@ -63,7 +63,7 @@ def command(
 
 def _print_refusal(refusal: Refusal) -> None:
     print_heading(f"{refusal.request.label}: impossible")
-    print_section("Why", [refusal.reason + "."])
+    print_paragraphs("Why", sentence(refusal.reason))
     nearest = [f"{near.label}: {near.cls}, {near.status}" for near in refusal.nearest]
     print_section("Nearest valid pairs", nearest)
 
@@ -76,15 +76,15 @@ def _print_selections(found: tuple[Selection, ...]) -> None:
         print_heading(f"{selection.label}: {row.cls}")
         same = [other for other in found[:number] if other.row is row]
         if same:
-            print_section("", [f"As on {same[0].arch}; {selection.status_text}."])
+            print_paragraphs("", f"As on {same[0].arch}.", sentence(selection.status_text))
             continue
         required = [f"{a.name}: {a.rule}" for a in row.arguments if a.required]
         optional = [f"{a.name}: {a.rule}" for a in row.arguments if not a.required]
-        print_section("Why", [row.why])
+        print_paragraphs("Why", row.why)
         print_section(f"What must be passed to {row.module}.{row.call}", required)
         print_section("What may be passed", optional)
-        print_section("Used for", [row.operator])
+        print_paragraphs("Used for", sentence(row.operator))
         print_section("Take care", row.cautions, bullet="- ")
-        print_section("Status", [selection.status_text])
+        print_paragraphs("Status", sentence(selection.status_text))
     if len({selection.row for selection in found}) > 1:
         click.echo("\nNarrow it down with --arch, --backend and --style.")

@@ -8,6 +8,9 @@ from pipegen.hardware import SWIZZLE_BYTES
 from pipegen.selection_table import kernels
 from pipegen.vocabulary import DTYPE, STYLES
 
+# K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
+# keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
+PROMOTE_EVERY = 4
 ROLES: dict[tuple[str, str], tuple[str, ...]] = {
     ("gemm", "sm_90a"): ("producer", "consumer"),
 }
@@ -40,10 +43,15 @@ def resolve(description: KernelDescription) -> KernelDescription:
     dtype["b"] = dtype["b"] or dtype["a"]
     if dtype["out"] is None:
         dtype["out"] = dtype["a"] if DTYPE[dtype["a"]].bits > 8 else "bf16"
+    if dtype["promote_every"] == "auto":
+        short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32" and backend == "cute"
+        dtype["promote_every"] = PROMOTE_EVERY if short else 0
 
     consumer_warpgroups = data["role"].get("consumer", {}).get("warpgroups")
     tile = data["tile"]
-    for mode, size in _default_tile(backend, style, DTYPE[dtype["a"]].bits).items():
+    # Two accumulators of 128 x 256 do not fit in two warpgroups' registers; 128 x 128 do.
+    wide = style != "emit-pipeline" and not dtype["promote_every"]
+    for mode, size in _default_tile(wide, DTYPE[dtype["a"]].bits).items():
         tile[mode] = size if tile[mode] is None else tile[mode]
     if data["cluster"]["shape"] is None:
         data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
@@ -55,10 +63,9 @@ def resolve(description: KernelDescription) -> KernelDescription:
     return KernelDescription.model_validate(data)
 
 
-def _default_tile(backend: str, style: str, operand_bits: int) -> dict[str, int]:
+def _default_tile(wide: bool, operand_bits: int) -> dict[str, int]:
     # One stage row of 128 bytes: the widest swizzle, and the fewest barriers for its bytes.
-    k = SWIZZLE_BYTES * 8 // operand_bits
-    return {"m": 128, "n": 256 if style != "emit-pipeline" else 128, "k": k}
+    return {"m": 128, "n": 256 if wide else 128, "k": SWIZZLE_BYTES * 8 // operand_bits}
 
 
 def _fill_pipelines(

@@ -39,7 +39,8 @@ def plan_gemm_sm90_cute(
     split, stage_bytes = budget.split, budget.stage_bytes
     a, b, out = (DTYPE[str(word)] for word in _dtypes(description))
     epi_m, epi_n = budget.epi_tile_mn
-    acc_registers = accumulator_registers(m, n, warpgroups)
+    accumulators = 2 if description.dtype.promote_every else 1
+    acc_registers = accumulators * accumulator_registers(m, n, warpgroups)
     barrier_room = align_up(split.barrier_bytes, SWIZZLE_128B_ALIGNMENT)
     _, most_stages = stage_range(description)
     blocks = blocks_per_sm(threads, start_registers, split.total_bytes, hardware)
@@ -153,7 +154,7 @@ def plan_gemm_sm90_cute(
             "accumulator_registers",
             acc_registers,
             "registers a thread",
-            f"{m} * {n} / (128 * {warpgroups})",
+            f"{accumulators} * {m} * {n} / (128 * {warpgroups})",
             "PTX ISA, wgmma accumulator fragments",
         ),
         Number(

@@ -56,6 +56,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "b_multicast": cluster_m > 1,
         "clustered": cluster_m * cluster_n > 1,
         "fp8": a.bits == 8,
+        "promoted": bool(dtype.promote_every),
+        "promote_every": dtype.promote_every,
         "stmatrix": out.bits == 16,
         "a_m_major": not a_k,
         "b_k_major": b_k,

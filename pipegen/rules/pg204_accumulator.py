@@ -2,8 +2,8 @@
 """The accumulator must fit in the consumers' registers.
 
 What it checks
-    tile.m * tile.n / (128 * consumer warpgroups) registers, plus 24 for addresses and counters,
-    against what a consumer thread holds.
+    tile.m * tile.n / (128 * consumer warpgroups) registers, twice that with promotion
+    (dtype.promote_every), plus 24 for addresses and counters, against what a consumer thread holds.
 
 Why
     wgmma keeps its accumulator in registers. What does not fit spills to local memory between
@@ -32,13 +32,17 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     m, n = description.tile.m, description.tile.n
     if consumer is None or not consumer.warpgroups or not consumer.registers or not m or not n:
         return
-    needed = accumulator_registers(m, n, consumer.warpgroups)
+    accumulators = 2 if description.dtype.promote_every else 1
+    needed = accumulators * accumulator_registers(m, n, consumer.warpgroups)
     if needed + OVERHEAD <= consumer.registers:
         return
-    most = (consumer.registers - OVERHEAD) * 128 * consumer.warpgroups // m // 16 * 16
+    room = (consumer.registers - OVERHEAD) // accumulators
+    most = room * 128 * consumer.warpgroups // m // 16 * 16
     yield Problem(
-        f"a {m} x {n} accumulator takes {needed} registers of each consumer thread "
-        f"({m} * {n} / (128 * {consumer.warpgroups})) and {OVERHEAD} more for the rest; "
+        f"{'two accumulators' if accumulators == 2 else 'an accumulator'} of {m} x {n} "
+        f"take{'' if accumulators == 2 else 's'} {needed} registers of each consumer thread "
+        f"({accumulators} * {m} * {n} / (128 * {consumer.warpgroups})) "
+        f"and {OVERHEAD} more for the rest; "
         f"a consumer thread holds {consumer.registers}",
         "tile.n",
         n,

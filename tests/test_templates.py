@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates read as their output with holes, and the emitted files are what they promise."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import black
+import jinja2
+import pytest
+
+from pipegen.description_file import load_description
+from pipegen.generating import find_descriptions, generate_one
+from pipegen.planning import plan
+from pipegen.rendering import _context, _environment, render
+from pipegen.selection_table import kernels
+from pipegen.vendor.header import is_pristine, read_header
+
+ROOT = Path(__file__).parent.parent
+TEMPLATES = sorted((ROOT / "templates").rglob("*.j2"))
+DESCRIPTIONS = find_descriptions([ROOT / "generated"])
+EMITTED = sorted((ROOT / "generated").rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=name)
+def test_template_keeps_the_house_rules(template):
+    text = template.read_text(encoding="utf-8")
+    assert text.startswith("{#"), "a comment on top lists the fields that the template reads"
+    assert text.count("{#") == 1
+    assert not re.search(r"\{[%{]-|-[%}]\}", text), "no dash tags"
+    assert not re.search(r"\{% *(set|macro|import)\b", text)
+    depth = 0
+    for line in text.splitlines():
+        if "{%" in line:
+            assert re.fullmatch(r" *\{%[^%]*%\}", line), f"a tag stands alone: {line}"
+            depth += bool(re.match(r" *\{% *if\b", line))
+            depth -= "endif" in line
+            assert depth <= 1, f"no nested ifs: {line}"
+            assert not re.search(r"[-+*/<>]", line.strip("{%} ")), f"no arithmetic: {line}"
+        for hole in re.findall(r"\{\{(.*?)\}\}", line):
+            bare = re.sub(r'"[^"]*"', "", hole)
+            assert not re.search(r"[-+*/%]", bare), f"no arithmetic: {hole}"
+
+
+@pytest.mark.parametrize("description", DESCRIPTIONS, ids=name)
+def test_black_rewraps_and_fixes_nothing_else(description):
+    """Black may join or break lines; blank lines and indentation are the template's own."""
+    made = plan(load_description(description))
+    raw = _environment().get_template(made.template).render(_context(made))
+    formatted = black.format_str(raw, mode=black.Mode(line_length=100))
+    assert blank_structure(raw) == blank_structure(formatted)
+
+
+def blank_structure(text: str) -> list[tuple[int, str]]:
+    """For each line that begins a statement or follows a blank: blanks before it, its indent."""
+    lines = text.splitlines()
+    found = []
+    blanks = 0
+    for line in lines:
+        if not line.strip():
+            blanks += 1
+            continue
+        if blanks:
+            found.append((blanks, re.match(" *", line)[0] + line.split()[0].split("(")[0]))
+        blanks = 0
+    return found
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=name)
+def test_every_branch_is_reached_by_some_case(template):
+    """Each `if` of a template is true for some checked-in description and false for another."""
+    relative = str(template.relative_to(ROOT / "templates"))
+    plans = [made for made in map(planned, DESCRIPTIONS) if made.template == relative]
+    assert plans, "a template without a case"
+    source = template.read_text(encoding="utf-8")
+    for condition in set(re.findall(r"\{% *(?:el)?if (.*?) *%\}", source)):
+        expression = _environment().compile_expression(condition, undefined_to_none=False)
+        values = {bool(expression(**_context(made))) for made in plans}
+        assert values == {True, False}, f"`{condition}` is always {values}"
+
+
+def planned(description: Path):
+    return plan(load_description(description))
+
+
+def test_every_template_has_a_row_and_every_row_a_case():
+    listed = {template.file for template in kernels().values()}
+    assert listed == {str(path.relative_to(ROOT / "templates")) for path in TEMPLATES}
+    cases = {
+        (d.kernel.op, d.kernel.backend, d.kernel.arch, d.kernel.style)
+        for d in (planned(path).description for path in DESCRIPTIONS)
+    }
+    assert cases == set(kernels())
+
+
+@pytest.mark.parametrize("description", DESCRIPTIONS, ids=name)
+def test_the_checked_in_file_is_what_the_templates_write(description):
+    """Golden: `make golden` renews it, a reviewer reads the diff."""
+    for path, text in generate_one(description).items():
+        assert path.read_text(encoding="utf-8") == text
+        assert is_pristine(text)
+
+
+def test_rendering_twice_is_identical():
+    for description in DESCRIPTIONS[:3]:
+        made = planned(description)
+        assert render(made) == render(made)
+
+
+def test_a_template_that_reads_an_unknown_field_fails():
+    with pytest.raises(jinja2.UndefinedError):
+        _environment().from_string("{{ no_such_field }}").render()
+
+
+@pytest.mark.parametrize("path", EMITTED, ids=name)
+def test_an_emitted_file_keeps_its_promises(path):
+    text = path.read_text(encoding="utf-8")
+    header = read_header(text)
+    assert header is not None
+    tree = ast.parse(text)
+    docstring = ast.get_docstring(tree) or ""
+    for heading in ("Roles", "Pipelines", "Timeline", "Constraints", "Run"):
+        assert heading in docstring, heading
+    imported = {
+        (node.names[0].name if isinstance(node, ast.Import) else str(node.module)).split(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    dsl = {"cute": {"cutlass", "cuda"}, "pallas": {"jax", "numpy"}}[header.backend]
+    assert imported <= dsl | sys.stdlib_module_names, imported
+    assert "pipegen" not in imported
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert {"gemm", "reference", "main"} <= functions
+    assert black.format_str(text, mode=black.Mode(line_length=100)) == text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "/tmp/" not in text
+    assert not re.search(r"\b20\d\d-\d\d-\d\d\b", text), "no timestamps"
+
+
+@pytest.mark.parametrize("path", EMITTED, ids=name)
+def test_an_emitted_file_does_not_branch_on_what_was_decided(path):
+    """No condition is made of constants alone: their answer is known when the file is written."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    constants = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for each in node.targets
+        for target in ast.walk(each)
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp | ast.While):
+            names = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            assert names, ast.unparse(node.test)
+            assert not names <= constants, ast.unparse(node.test)
