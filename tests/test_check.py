@@ -348,7 +348,7 @@ def test_as_a_process(tmp_path: Path) -> None:
         "from pipegen.compiling.installed import Dsl\n"
         "checking.dsl = Dsl\n"
         "from pipegen.cli import main\n"
-        "main(['check', '.', '--timeout', '1.5'])\n"
+        "main(['check', '.', '--timeout', '2.5'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -358,7 +358,7 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert lines[0].split()[:5] == ["hang.py", "cute", "sm_90a", "-", "timeout"]
     assert lines[1].split()[:5] == ["well.py", "cute", "sm_90a", "-", "ok"]
     assert lines[2] == (
-        "error: hang.py: hangs the compiler: did not finish in 1.5 s and was stopped. "
+        "error: hang.py: hangs the compiler: did not finish in 2.5 s and was stopped. "
         "Its last output:"
     )
     assert lines[3:] == ["so far", "2 modules: 1 compiled, 1 failed to compile"]
