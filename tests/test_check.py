@@ -180,6 +180,11 @@ TODAY = text_of("x = 2\n", template="b")
         (text_of("x = 1\n", template="b"), "stale", "pipegen writes it differently"),
         (TODAY + "mine = 1\n", "edited", "description and template are current"),
         (text_of("x = 2\n", template="a") + "mine = 1\n", "stale", "and the file was edited"),
+        (
+            text_of("x = 2\n", DESCRIPTION.replace("gemm", "stream"), "b") + "mine = 1\n",
+            "stale",
+            "its description changed, and the file was edited",
+        ),
         ("x = 1\n", "stale", "has no pipegen header"),
     ],
 )
