@@ -19,6 +19,9 @@ check: $(BIN)/pipegen
 golden: $(BIN)/pipegen
 	$(BIN)/python tests/golden.py
 
+docs: $(BIN)/pipegen
+	$(BIN)/python -m pipegen.selection_docs README.md docs/selection.md
+
 format: $(BIN)/pipegen
 	$(BIN)/black pipegen tests benchmarks
 	$(BIN)/ruff check --fix pipegen tests benchmarks

@@ -148,7 +148,11 @@ def problems_of(error: ValidationError, file: str = "") -> list[Problem]:
     """Each fault that pydantic found as a `Problem`; the branches of one union become one."""
     merged: dict[str, list[Any]] = {}
     for entry in error.errors():
-        merged.setdefault(_key(entry["loc"]), []).append(entry)
+        found: dict[str, Any] = dict(entry)
+        if any(isinstance(part, int) for part in entry["loc"]):
+            # An element of the one array that we have: the fault is the array's.
+            found["type"] = "tuple_type"
+        merged.setdefault(_key(entry["loc"]), []).append(found)
     return [_problem(key, entries, file) for key, entries in merged.items()]
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `pipegen explain` knows: terms (`glossary.toml`), classes (`selection.toml`) and rules."""
 
-import importlib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -129,11 +128,9 @@ def classes() -> tuple[ClassEntry, ...]:
 @cache
 def rules() -> tuple[RuleEntry, ...]:
     """Every rule, ordered by code. They need the description's model, so they are loaded late."""
-    try:
-        found = importlib.import_module("pipegen.rules").all_rules()
-    except ImportError:
-        return ()
-    return tuple(RuleEntry(rule.code, rule.name, rule.doc.strip()) for rule in found)
+    from pipegen.rules import all_rules
+
+    return tuple(RuleEntry(rule.code, rule.name, rule.doc.strip()) for rule in all_rules())
 
 
 def explain(name: str) -> tuple[Entry, ...]:

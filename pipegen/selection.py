@@ -103,7 +103,7 @@ class Selection:
             "style": self.style,
             "styles": list(row.styles),
             "cta_group": self.cta_group,
-            "cta_groups": list(row.cta_groups),
+            "cta_groups": list(row.cta_groups_on(self.arch)),
             "reason": row.why,
             "status": self.status,
             "templates": [template.file for template in self.templates],

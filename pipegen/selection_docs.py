@@ -13,7 +13,7 @@ from pipegen.selection import Row, row_status, rows
 from pipegen.vocabulary import ARCHS, BACKENDS
 
 START = "<!-- selection table -->"
-END = "<!-- end of selection table -->"
+END = "<!-- /selection table -->"
 
 TITLES = {
     "cute": "CuTe DSL (`cutlass.pipeline`)",

@@ -88,7 +88,7 @@ def test_dry_run_and_diff_write_nothing(pipegen, tmp_path):
         (("--tile", "128,256"), ("--tile", "needs 3 values")),
         (("--tile", "a,b,c"), ("--tile: tile.m", "whole number")),
         (("--cluster", "2,3"), ("--cluster: cluster.shape = [2, 3]", "[2, 2]")),
-        (("--cluster", "3"), ("--cluster: cluster.shape = [3]",)),
+        (("--cluster", "3"), ("--cluster: cluster.shape", "array of two")),
         (("--stages", "0"), ("--stages", "at least 2 stages")),
         (("--stages", "many"), ("--stages", '"auto"')),
         (("--dtype", "bf61"), ("--dtype: dtype.a", '"bf16"')),

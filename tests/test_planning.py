@@ -52,7 +52,11 @@ def test_fp8_and_f32_output():
     data = cute(dtype={"a": "e4m3", "out": "f32"})
     made = api.plan(description_from_data(data))
     assert made.description.tile.k == 128
-    assert made.number("tx_count").value == 49152  # (128 + 256) * 128 * 1
+    assert made.description.tile.n == 128  # two accumulators: see rule PG204
+    assert made.number("tx_count").value == 32768  # (128 + 128) * 128 * 1
+    assert made.number("accumulator_registers").value == 128  # 2 * 128 * 128 / 256
+    # (232448 - 1024 - 2 * 16384) / 32768 = 6.03
+    assert made.number("mainloop_stages").value == 6
     assert made.number("epi_buffer_bytes").value == 16384  # 128 * 32 * 4
     assert made.number("epilogue_buffers").value == 2
 

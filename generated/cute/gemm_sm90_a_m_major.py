@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 ab7af133d67c | text 8e806e1dd685
+# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 6d7bf48786ac | text fb6b21cebef1
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,39 +22,40 @@
 #   shape = [2, 2]
 """GEMM for Hopper (sm_90a) in the CuTe DSL: f16 x f16 -> f32 -> bf16.
 
-out[l] = A[l] @ B[l].T. Persistent and warp-specialized: a CTA computes output tiles of
-128 x 256 one after the other; the loads of the next tile overlap the stores of this one.
+out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes output tiles of
+128 x 256, one after the other, and loads the next tile while it stores this one.
 
 Roles of a CTA's 384 threads
-  producer  warp 0: issues all TMA loads (warps 1 to 3 only give their registers away)
-  consumer  warps 4 to 11: wgmma, 64 rows of the tile a warpgroup and instruction, then the epilogue;
-            warp 4 also issues the TMA stores
+  producer   warp 0 issues all TMA loads; warps 1 to 3 only give their registers away
+  consumer   warps 4 to 11: wgmma on 64 rows a warpgroup and instruction, then the epilogue;
+             warp 4 also issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> wgmma          4       1 arrive + 49152 B  24 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  4       none                none
 
-  mainloop   Filled by one A and one B tile: `acquire` waits until the stage is empty and arms its
-             full barrier with tx_count, the copies complete it as their bytes land (so `commit`
-             does nothing). Emptied by one arrive of each consumer warp of each CTA that reads
-             what this one loads, or loads what this one reads.
-  epilogue   Filled by the consumer warps, 8192 B at a time. No barriers: `commit` closes a bulk
-             group, `acquire` waits until at most 3 groups still read SMEM; the oldest buffer
-             is then free.
+  mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty, then arms its
+             full barrier with tx_count; the copies complete it as their bytes land, so `commit`
+             does nothing. Emptied by one arrive from each consumer warp of every CTA that
+             receives what this one loads.
+  epilogue   Filled by all consumer warps, 8192 B at a time, emptied by the TMA store. There are
+             no barriers: `commit` closes a bulk group, `acquire` waits until at most 3 groups
+             still read SMEM, so that the oldest buffer is free.
 
-Timeline of a CTA (K tiles k0, k1, ... of tile t)
-  producer   t k0 | t k1 | ... at most 4 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
-  consumer   wait k0, mma k0 | mma k1, release k0 | ... | release the last | epilogue t | t+1 ...
-  stores                                                                     | subtiles of t ...
+Timeline of a CTA (K tiles k0, k1, ... of output tile t)
+  producer   load k0, k1, ...: up to 4 stages ahead     | load k0, k1, ... of tile t+1
+  consumer   wait k0, mma k0 | mma k1, release k0 | ... | release the last | epilogue t | mma ...
+  stores                                                                   | subtiles of t ...
 
 Constraints
-  a is (L, K, M), b is (L, N, K), out is (L, M, N), or all three without L: last dimension
-  contiguous, other strides and addresses multiples of 16 bytes. Any M, N, K, L from 1.
+  a is (L, K, M), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension
+  contiguous, other strides and the addresses multiples of 16 bytes. Any M, K and L; N a multiple
+  of 8, because TMA stores 16 bytes at a time.
 
 Run
-  python gemm_sm90_a_m_major.py                  compares with float64 on an H100 or H200 (needs torch)
-  python gemm_sm90_a_m_major.py --compile-only   needs neither GPU nor torch
+  python gemm_sm90_a_m_major.py
+  compares with float64, on an H100 or H200 with torch; with --compile-only it needs neither.
 """
 
 import argparse
@@ -97,13 +98,12 @@ EMPTY_ARRIVES = 24  # 8 consumer warps * 3 multicast partners
 
 EPI_TILE_M, EPI_TILE_N = 128, 32  # elements of one store, 8192 B
 EPI_SUBTILES, EPI_SUBTILES_N = 8, 8  # of a CTA tile, and along N
-EPI_STAGES = 4  # divides EPI_SUBTILES: every tile starts at buffer 0
+EPI_STAGES = 4  # min(4, 8, (232448 - 1024 - 4 * 49152) // 8192)
 EPI_BARRIER = 1  # named barrier of the consumers; 0 is the whole CTA's
 
 A_SWIZZLE, B_SWIZZLE = SmemLayoutAtomKind.MN_SW128, SmemLayoutAtomKind.K_SW128
 OUT_SWIZZLE = SmemLayoutAtomKind.K_SW64
-A_ALIGN, B_ALIGN, OUT_ALIGN = 8, 8, 8  # elements in the 16 B that TMA strides are multiples of
-TOLERANCE = 1e-2  # relative error, Frobenius norm
+A_ALIGN, B_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B, the unit of TMA strides
 
 
 @cute.struct
@@ -128,7 +128,8 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 
         acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))
 
-    A bias of N elements, handed down from `gemm` as `bias: cute.Tensor`:
+    A bias of N elements (its address joins the others in `gemm`; `launch` makes a tensor of it,
+    which the kernel hands on to here):
 
         for i in cutlass.range_constexpr(cute.size(acc)):
             if coord[i][1] < cute.size(bias):
@@ -157,6 +158,33 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple, cta=0, c
     gmem = cute.local_tile(tma.tma_tensor, tile, (None, None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
     return cpasync.tma_partition(tma.atom, cta, cute.make_layout(ctas), smem, gmem)
+
+
+@cute.jit
+def multiply(mainloop_consumer, tiled_mma, acc, tCrA, tCrB, count):
+    """The consumers' mainloop: acc = the sum over the next `count` stages, at least one."""
+    stage = mainloop_consumer.wait_and_advance()
+    tiled_mma.set(warpgroup.Field.ACCUMULATE, False)  # the first wgmma overwrites acc
+    warpgroup.fence()
+    for k in cutlass.range_constexpr(MMAS_PER_STAGE):
+        a, b = tCrA[None, None, k, stage.index], tCrB[None, None, k, stage.index]
+        cute.gemm(tiled_mma, acc, a, b, acc)
+        tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+    warpgroup.commit_group()
+    for _ in cutlass.range(count - 1, unroll=1):
+        newest = mainloop_consumer.wait_and_advance()
+        warpgroup.fence()
+        for k in cutlass.range_constexpr(MMAS_PER_STAGE):
+            a, b = tCrA[None, None, k, newest.index], tCrB[None, None, k, newest.index]
+            cute.gemm(tiled_mma, acc, a, b, acc)
+        warpgroup.commit_group()
+        # The newest group stays in flight: only the stage before it has been read.
+        warpgroup.wait_group(1)
+        stage.release()
+        stage = newest
+    warpgroup.wait_group(0)
+    stage.release()
+    return mainloop_consumer, tiled_mma
 
 
 @cute.kernel
@@ -200,7 +228,7 @@ def gemm_kernel(
         # -----------------------------------------------------------------------------------------
         # Producer
         # -----------------------------------------------------------------------------------------
-        cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # all four warps must agree
+        cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # executed by all four warps
         if warp_idx == PRODUCER_WARP:
             cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
             ctas = cute.make_layout((CLUSTER_M, CLUSTER_N, 1))
@@ -212,29 +240,19 @@ def gemm_kernel(
             b_mask = cute.make_layout_image_mask(ctas, (cta_m, cta_n, 0), mode=0)
             for index in cutlass.range(first, tiles, step, unroll=1):
                 m, n, batch = tile_coord(index, clusters_m, clusters_n)
+                gA, gB = tAgA[None, m, None, batch], tBgB[None, n, None, batch]  # (copy, K tiles)
                 for k in cutlass.range(k_tiles, unroll=1):
                     stage = mainloop_producer.acquire_and_advance()
-                    full_barrier = stage.barrier
-                    cute.copy(
-                        tma_a.atom,
-                        tAgA[None, m, k, batch],
-                        tAsA[None, stage.index],
-                        tma_bar_ptr=full_barrier,
-                        mcast_mask=a_mask,
-                    )
-                    cute.copy(
-                        tma_b.atom,
-                        tBgB[None, n, k, batch],
-                        tBsB[None, stage.index],
-                        tma_bar_ptr=full_barrier,
-                        mcast_mask=b_mask,
-                    )
+                    full = stage.barrier
+                    a_stage, b_stage = tAsA[None, stage.index], tBsB[None, stage.index]
+                    cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full, mcast_mask=a_mask)
+                    cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full, mcast_mask=b_mask)
                     stage.commit()
             # The last releases must find this CTA's barriers.
             mainloop_producer.tail()
     else:
         # -----------------------------------------------------------------------------------------
-        # Consumers: mainloop
+        # Consumers: mainloop (see `multiply`)
         # -----------------------------------------------------------------------------------------
         cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
         consumer = thread - (THREADS - CONSUMER_THREADS)
@@ -257,30 +275,14 @@ def gemm_kernel(
         tRsOut = store.get_slice(consumer).partition_D(sOut)  # (copy, M, N, STAGE)
         rOut = cute.make_rmem_tensor(tRsOut[None, None, None, 0].shape, OUT_DTYPE)
         tSsOut, tSgOut = partition_tma(tma_out, sOut, (EPI_TILE_M, EPI_TILE_N))
+        # The place in the ring of store buffers; PipelineTmaStore keeps none.
+        buffer = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, EPI_STAGES)
 
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(index, clusters_m, clusters_n)
-            stage = mainloop_consumer.wait_and_advance()
-            tiled_mma.set(warpgroup.Field.ACCUMULATE, False)  # the tile's first wgmma overwrites
-            warpgroup.fence()
-            for k in cutlass.range_constexpr(MMAS_PER_STAGE):
-                a_k, b_k = tCrA[None, None, k, stage.index], tCrB[None, None, k, stage.index]
-                cute.gemm(tiled_mma, acc, a_k, b_k, acc)
-                tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
-            warpgroup.commit_group()
-            for _ in cutlass.range(k_tiles - 1, unroll=1):
-                newest = mainloop_consumer.wait_and_advance()
-                warpgroup.fence()
-                for k in cutlass.range_constexpr(MMAS_PER_STAGE):
-                    a_k, b_k = tCrA[None, None, k, newest.index], tCrB[None, None, k, newest.index]
-                    cute.gemm(tiled_mma, acc, a_k, b_k, acc)
-                warpgroup.commit_group()
-                # The newest group stays in flight: only the stage before it has been read.
-                warpgroup.wait_group(1)
-                stage.release()
-                stage = newest
-            warpgroup.wait_group(0)
-            stage.release()
+            mainloop_consumer, tiled_mma = multiply(
+                mainloop_consumer, tiled_mma, acc, tCrA, tCrB, k_tiles
+            )
 
             # -------------------------------------------------------------------------------------
             # Consumers: epilogue
@@ -291,8 +293,7 @@ def gemm_kernel(
 
             for subtile in cutlass.range_constexpr(EPI_SUBTILES):
                 sub_m, sub_n = divmod(subtile, EPI_SUBTILES_N)
-                buffer = subtile % EPI_STAGES
-                # Only the store warp can tell that the buffer's last store has read it.
+                # Only the store warp knows whether the buffer's last store has read it.
                 if warp_idx == STORE_WARP:
                     epilogue.producer_acquire()
                 consumers.arrive_and_wait()
@@ -300,7 +301,7 @@ def gemm_kernel(
                     acc[(None, None, None), sub_m, 0], (2, 2, EPI_TILE_N // 8), (0, 0, sub_n)
                 )
                 rOut.store(acc_sub.load().to(OUT_DTYPE).reshape(rOut.shape))
-                cute.copy(store, rOut, tRsOut[None, None, None, buffer])
+                cute.copy(store, rOut, tRsOut[None, None, None, buffer.index])
                 # TMA reads SMEM through the async proxy: publish to it first, then meet.
                 cute.arch.fence_proxy("async.shared", space="cta")
                 consumers.arrive_and_wait()
@@ -308,8 +309,9 @@ def gemm_kernel(
                     out_m = m * (EPI_SUBTILES // EPI_SUBTILES_N) + sub_m
                     out_n = n * EPI_SUBTILES_N + sub_n
                     gmem = tSgOut[None, out_m, out_n, batch]
-                    cute.copy(tma_out.atom, tSsOut[None, buffer], gmem)
+                    cute.copy(tma_out.atom, tSsOut[None, buffer.index], gmem)
                     epilogue.producer_commit()
+                buffer.advance()
 
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()
@@ -319,9 +321,9 @@ def gemm_kernel(
     cute.arch.cluster_wait()
 
 
-def make_smem_layout(kind: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order=(0, 1, 2)):
-    """(rows, columns, STAGE), swizzled in a way that TMA and wgmma know."""
-    atom = warpgroup.make_smem_layout_atom(kind, dtype)
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled in a way that both TMA and wgmma know."""
+    atom = warpgroup.make_smem_layout_atom(swizzle, dtype)
     return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
@@ -333,7 +335,6 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     takes microseconds to convert each argument of its own.
     """
     numbers = cute.make_tensor(problem, cute.make_layout(14))
-    a_address, b_address, out_address = numbers[0], numbers[1], numbers[2]
     m, n, k, batches, max_clusters = [cutlass.Int32(numbers[i]) for i in range(3, 8)]
     a_row, a_batch = cute.assume(numbers[8], A_ALIGN), cute.assume(numbers[9], A_ALIGN)
     b_row, b_batch = cute.assume(numbers[10], B_ALIGN), cute.assume(numbers[11], B_ALIGN)
@@ -341,39 +342,25 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     a_layout = cute.make_layout((m, k, batches), stride=(1, a_row, a_batch))
     b_layout = cute.make_layout((n, k, batches), stride=(b_row, 1, b_batch))
     out_layout = cute.make_layout((m, n, batches), stride=(out_row, 1, out_batch))
-    gmem = cute.AddressSpace.gmem
-    a_ptr = cute.make_ptr(A_DTYPE, a_address, gmem, assumed_align=16)
-    b_ptr = cute.make_ptr(B_DTYPE, b_address, gmem, assumed_align=16)
-    out_ptr = cute.make_ptr(OUT_DTYPE, out_address, gmem, assumed_align=16)
 
-    tma_a = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileG2SMulticastOp(),
-        cute.make_tensor(a_ptr, a_layout),
-        make_smem_layout(A_SWIZZLE, A_DTYPE, (TILE_M, TILE_K), MAINLOOP_STAGES, (1, 0, 2)),
-        (TILE_M, TILE_K),
-        num_multicast=CLUSTER_N,
-    )
-    tma_b = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileG2SMulticastOp(),
-        cute.make_tensor(b_ptr, b_layout),
-        make_smem_layout(B_SWIZZLE, B_DTYPE, (TILE_N, TILE_K), MAINLOOP_STAGES, (0, 1, 2)),
-        (TILE_N, TILE_K),
-        num_multicast=CLUSTER_M,
-    )
-    tma_out = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileS2GOp(),
-        cute.make_tensor(out_ptr, out_layout),
-        make_smem_layout(OUT_SWIZZLE, OUT_DTYPE, (EPI_TILE_M, EPI_TILE_N), EPI_STAGES),
-        (EPI_TILE_M, EPI_TILE_N),
-    )
-    mma_op = warpgroup.MmaF16BF16Op(
-        A_DTYPE,
-        ACC_DTYPE,
-        (64, TILE_N, MMA_K),
-        warpgroup.OperandSource.SMEM,
-        OperandMajorMode.MN,
-        OperandMajorMode.K,
-    )
+    gmem = cute.AddressSpace.gmem
+    a = cute.make_tensor(cute.make_ptr(A_DTYPE, numbers[0], gmem, assumed_align=16), a_layout)
+    b = cute.make_tensor(cute.make_ptr(B_DTYPE, numbers[1], gmem, assumed_align=16), b_layout)
+    out_ptr = cute.make_ptr(OUT_DTYPE, numbers[2], gmem, assumed_align=16)
+    out = cute.make_tensor(out_ptr, out_layout)
+    a_tile, b_tile, out_tile = (TILE_M, TILE_K), (TILE_N, TILE_K), (EPI_TILE_M, EPI_TILE_N)
+    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES, (1, 0, 2))
+    b_smem = smem_layout(B_SWIZZLE, B_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (0, 1, 2))
+    multicast = cpasync.CopyBulkTensorTileG2SMulticastOp()
+    tma_a = cpasync.make_tiled_tma_atom(multicast, a, a_smem, a_tile, num_multicast=CLUSTER_N)
+    tma_b = cpasync.make_tiled_tma_atom(multicast, b, b_smem, b_tile, num_multicast=CLUSTER_M)
+    store = cpasync.CopyBulkTensorTileS2GOp()
+    tma_out = cpasync.make_tiled_tma_atom(store, out, out_smem, out_tile)
+
+    mma_shape, from_smem = (64, TILE_N, MMA_K), warpgroup.OperandSource.SMEM
+    a_major, b_major = OperandMajorMode.MN, OperandMajorMode.K
+    mma_op = warpgroup.MmaF16BF16Op(A_DTYPE, ACC_DTYPE, mma_shape, from_smem, a_major, b_major)
     tiled_mma = cute.make_tiled_mma(mma_op, (CONSUMER_WARPGROUPS, 1, 1))
 
     clusters_m = cute.ceil_div(m, TILE_M * CLUSTER_M)
@@ -403,29 +390,33 @@ def max_clusters(device: int) -> int:
 
 
 def read(tensor):
-    """Address, device (-1: not CUDA), type, shape and strides of a tensor."""
+    """Address, device (-1: not on CUDA), and (dtype, shape, strides) of a tensor."""
     if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack, which may refuse float8
-        address, device, strides = tensor.data_ptr(), tensor.get_device(), tensor.stride()
-        return address, device, tensor.dtype, tensor.shape, strides
-    kind, device = tensor.__dlpack_device__()
+        form = tensor.dtype, tensor.shape, tensor.stride()
+        return tensor.data_ptr(), tensor.get_device(), form
+    device_type, device = tensor.__dlpack_device__()
     view = cute.runtime.from_dlpack(tensor)
-    return view.data_ptr, device if kind == 2 else -1, tensor.dtype, view.shape, view.stride
+    return (
+        view.data_ptr,
+        device if device_type == 2 else -1,
+        (tensor.dtype, view.shape, view.stride),
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int):
-    """(L, rows, columns), row and batch stride in elements; checked for TMA."""
+    """(L, rows, columns), row stride, batch stride: of an operand, checked for TMA."""
     if str(dtype).removeprefix("torch.") != wanted:
         raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
-    if len(shape) not in (2, 3):
-        raise ValueError(f"{name}.shape={tuple(shape)}: must have two dimensions, or L and two")
+    if len(shape) not in (2, 3) or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 or 3 sizes from 1 to 2**31 - 1")
     batches, rows, columns = (1, *shape)[-3:]
     batch, row, column = (0, *strides)[-3:]
-    # The stride of a dimension of size 1 is never used and may be anything; TMA is not so lenient.
+    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
     batch, row = batch if batches > 1 else align, row if rows > 1 else align
     if column != 1 and columns > 1:
         raise ValueError(f"{name}.stride={strides}: the last dimension must be contiguous")
-    if batch <= 0 or row <= 0 or batch % align or row % align:
+    if min(batch, row) <= 0 or batch % align or row % align:
         raise ValueError(
             f"{name}.stride={strides}: must be positive multiples of {align} elements (16 bytes)"
         )
@@ -439,42 +430,30 @@ def gemm(a, b, out, stream=None):
     a CUstream, an int or a torch stream. None means torch's current stream where torch is in use,
     else the default stream.
     """
-    a_address, a_device, *a_form = read(a)
-    b_address, b_device, *b_form = read(b)
-    out_address, out_device, *out_form = read(out)
-    (batches, k, m), *a_strides = matrix("a", *a_form, "float16", A_ALIGN)
-    b_shape, *b_strides = matrix("b", *b_form, "float16", B_ALIGN)
-    out_shape, *out_strides = matrix("out", *out_form, "bfloat16", OUT_ALIGN)
+    addresses, devices, forms = zip(*map(read, (a, b, out)))
+    (batches, k, m), *a_strides = matrix("a", *forms[0], "float16", A_ALIGN)
+    b_shape, *b_strides = matrix("b", *forms[1], "float16", B_ALIGN)
+    out_shape, *out_strides = matrix("out", *forms[2], "bfloat16", OUT_ALIGN)
     n = out_shape[2]
     if b_shape != (batches, n, k) or out_shape != (batches, m, n):
         raise ValueError(
             f"a.shape={tuple(a.shape)}, b.shape={tuple(b.shape)}, out.shape={tuple(out.shape)}: "
             "must be (L, K, M), (L, N, K), (L, M, N)"
         )
-    if min(m, n, k, batches) < 1 or max(m, n, k, batches) >= 2**31:
-        raise ValueError(f"M={m}, N={n}, K={k}, L={batches}: must be from 1 to 2**31 - 1")
     if n % OUT_ALIGN:
         raise ValueError(f"N={n}: must be a multiple of {OUT_ALIGN}, TMA stores 16 bytes at a time")
-    if not 0 <= a_device == b_device == out_device:
-        raise ValueError(
-            f"a, b, out on devices {a_device}, {b_device}, {out_device}: must be one GPU"
-        )
-    if (a_address | b_address | out_address) % 16:
-        raise ValueError(
-            f"a, b, out at {a_address:#x}, {b_address:#x}, {out_address:#x}: must be multiples of 16"
-        )
+    if min(devices) < 0 or len(set(devices)) > 1:
+        raise ValueError(f"a, b, out on devices={devices}: must be on one GPU (-1 is none)")
+    if any(address % 16 for address in addresses):
+        raise ValueError(f"a, b, out at addresses={addresses}: must be multiples of 16")
 
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
-    sizes = m, n, k, batches, max_clusters(a_device)
-    problem = array.array(
-        "q", (a_address, b_address, out_address, *sizes, *a_strides, *b_strides, *out_strides)
-    )
-    compile_gemm()(
-        cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]),
-        cuda.CUstream(int(getattr(stream, "cuda_stream", stream))),
-    )
+    stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
+    sizes = m, n, k, batches, max_clusters(devices[0])
+    problem = array.array("q", (*addresses, *sizes, *a_strides, *b_strides, *out_strides))
+    compile_gemm()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
 
 
 def reference(a, b):
@@ -499,35 +478,41 @@ def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
     expected = reference(a, b)
     error = ((around[..., :n].double() - expected).norm() / expected.norm()).item()
     intact = around[..., n:].isnan().all().item()
-    passed = error <= TOLERANCE and intact  # never true for NaN
+    passed = error <= 1e-2 and intact  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n} K={k} L={batches}: relative error {error:.1e} "
-        f"(limit {TOLERANCE:.0e}), {'nothing' if intact else 'something'} written beside out"
+        f"(limit 1e-2), {'nothing' if intact else 'something'} written beside out"
     )
     return passed
 
 
+def sizes(text: str) -> tuple:
+    m, n, k, *batches = map(int, text.split(","))
+    return m, n, k, *batches
+
+
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(description="Compiles or checks gemm_sm90_a_m_major.")
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
     parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
-    parser.add_argument("--size", metavar="M,N,K[,L]", action="append", help="may be repeated")
+    parser.add_argument("--size", type=sizes, metavar="M,N,K[,L]", action="append")
     arguments = parser.parse_args(argv)
     if arguments.compile_only:
         compile_gemm()
-        print("PASS gemm_sm90_a_m_major compiles for sm_90a")
+        print("PASS compiles for sm_90a")
         return 0
     try:
         import torch
     except ImportError:
-        print("SKIP gemm_sm90_a_m_major: torch is not installed (--compile-only works without it)")
+        print("SKIP torch is not installed (--compile-only works without it)")
         return 0
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-        print(
-            "SKIP gemm_sm90_a_m_major: no GPU of compute capability 9.0 (--compile-only works without)"
-        )
+        print("SKIP no GPU of compute capability 9.0 (--compile-only works without)")
         return 0
-    sizes = arguments.size or ["128,256,64", "1000,1000,500", "333,776,1001,3", "4096,4096,4096"]
-    passed = [check(torch, *map(int, size.split(","))) for size in sizes]
+    tails = [(TILE_M, TILE_N, TILE_K), (1000, 1000, 500), (333, 776, 1001, 3), (4096, 4096, 4096)]
+    try:
+        passed = [check(torch, *size) for size in arguments.size or tails]
+    except ValueError as error:
+        parser.error(str(error))
     return 0 if all(passed) else 1
 
 

@@ -67,9 +67,9 @@ def _print_list() -> None:
 def _print_entry(entry: Entry) -> None:
     match entry:
         case Term():
-            also = f" (also {listing(entry.also)})" if entry.also else ""
-            print_heading(f"{entry.name}{also}")
-            print_paragraphs("", sentence(entry.short), entry.text)
+            also = [f"Also: {listing(entry.also)}."] if entry.also else []
+            print_heading(entry.name)
+            print_paragraphs("", sentence(entry.short), entry.text, *also)
             print_block("Example", entry.example)
             print_paragraphs("See also", listing(entry.see))
         case ClassEntry():
