@@ -163,7 +163,7 @@ class Report:
                 ("edited", "edited"),
                 ("stale", "stale"),
                 ("missing", "missing"),
-                ("compile_failed", "failed to compile"),
+                ("compile_failed", "failed the compile check"),
                 ("skipped", "SKIPPED"),
             )
             if counts[key]

@@ -366,7 +366,7 @@ def test_as_a_process(tmp_path: Path) -> None:
         "error: hang.py: hangs the compiler: did not finish in 2.5 s and was stopped. "
         "Its last output:"
     )
-    assert lines[3:] == ["so far", "2 modules: 1 compiled, 1 failed to compile"]
+    assert lines[3:] == ["so far", "2 modules: 1 compiled, 1 failed the compile check"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
