@@ -163,7 +163,7 @@ class Report:
                 ("edited", "edited"),
                 ("stale", "stale"),
                 ("missing", "missing"),
-                ("compile_failed", "failed to compile"),
+                ("compile_failed", "failed the compile check"),
                 ("skipped", "SKIPPED"),
             )
             if counts[key]
@@ -238,7 +238,7 @@ def rich_table(report: Report) -> Any:
     for module in report.modules:
         levels = {finding.level for finding in module.findings()}
         style = "red" if "error" in levels else "yellow" if "warning" in levels else ""
-        table.add_row(*(Text(cell, style=style) for cell in _row(module)))
+        table.add_row(*(Text(cell, style=style) for cell in _row(module, headed=True)))
     return table
 
 
@@ -264,18 +264,23 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 }
 
 
-def _row(module: ModuleReport) -> tuple[str, ...]:
+def _row(module: ModuleReport, headed: bool = False) -> tuple[str, ...]:
+    """The cells of a module; below a heading the numbers need not name what they count."""
     compiled = module.compiled
-    known = compiled is not None and bool(compiled.kernels)
+    numbers = ("", "", "")
+    if compiled is not None and compiled.kernels:
+        numbers = (
+            _number(compiled.registers, "" if headed else " registers"),
+            _number(compiled.spill_bytes, " B" if headed else " B spilled"),
+            _number(compiled.smem_bytes, " B" if headed else " B SMEM"),
+        )
     return (
         str(module.path),
         module.backend,
         module.arch,
         module.fresh.state if module.fresh else "-",
         compiled.status if compiled else "-",
-        _number(compiled.registers, "registers") if known and compiled else "",
-        _number(compiled.spill_bytes, "B spilled") if known and compiled else "",
-        _number(compiled.smem_bytes, "B SMEM") if known and compiled else "",
+        *numbers,
         _time(compiled),
     )
 
@@ -287,7 +292,7 @@ def _time(compiled: CompileResult | None) -> str:
 
 
 def _number(value: int | None, unit: str) -> str:
-    return f"{'?' if value is None else value} {unit}"
+    return f"{'?' if value is None else value}{unit}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -180,6 +180,11 @@ TODAY = text_of("x = 2\n", template="b")
         (text_of("x = 1\n", template="b"), "stale", "pipegen writes it differently"),
         (TODAY + "mine = 1\n", "edited", "description and template are current"),
         (text_of("x = 2\n", template="a") + "mine = 1\n", "stale", "and the file was edited"),
+        (
+            text_of("x = 2\n", DESCRIPTION.replace("gemm", "stream"), "b") + "mine = 1\n",
+            "stale",
+            "its description changed, and the file was edited",
+        ),
         ("x = 1\n", "stale", "has no pipegen header"),
     ],
 )
@@ -348,7 +353,7 @@ def test_as_a_process(tmp_path: Path) -> None:
         "from pipegen.compiling.installed import Dsl\n"
         "checking.dsl = Dsl\n"
         "from pipegen.cli import main\n"
-        "main(['check', '.', '--timeout', '1.5'])\n"
+        "main(['check', '.', '--timeout', '2.5'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -358,10 +363,10 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert lines[0].split()[:5] == ["hang.py", "cute", "sm_90a", "-", "timeout"]
     assert lines[1].split()[:5] == ["well.py", "cute", "sm_90a", "-", "ok"]
     assert lines[2] == (
-        "error: hang.py: hangs the compiler: did not finish in 1.5 s and was stopped. "
+        "error: hang.py: hangs the compiler: did not finish in 2.5 s and was stopped. "
         "Its last output:"
     )
-    assert lines[3:] == ["so far", "2 modules: 1 compiled, 1 failed to compile"]
+    assert lines[3:] == ["so far", "2 modules: 1 compiled, 1 failed the compile check"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -108,7 +108,7 @@ def compile_key(module: Module) -> str:
         *(f"{name} {version}" for name, version in sorted(dsl(module.dsl).versions.items())),
         f"{CUOBJDUMP_DISTRIBUTION} {version_of(CUOBJDUMP_DISTRIBUTION)} {bool(find_cuobjdump())}",
         f"python {sys.version} {platform.machine()}",
-        _sources(_PACKAGE / "compiling", "*.py"),
+        _sources(_PACKAGE, "compiling/*.py", "hardware.py"),
     )
 
 

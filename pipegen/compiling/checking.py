@@ -46,6 +46,7 @@ def check(
             elif path in found.modules:
                 problems.append(loaded)
     done = itertools.count(1)
+    progress("compiling", 0, len(modules))
     results = compile_all(
         list(modules.values()),
         CompileCache(cache_folder),

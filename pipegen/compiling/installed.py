@@ -42,7 +42,8 @@ class Dsl:
 def version_of(distribution: str) -> str:
     """The version of an installed package, or an empty string."""
     try:
-        return importlib.metadata.version(distribution)
+        # None for a package whose metadata is damaged.
+        return importlib.metadata.version(distribution) or ""
     except importlib.metadata.PackageNotFoundError:
         return ""
 
