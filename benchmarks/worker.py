@@ -70,7 +70,7 @@ class Kernel:
         self.a_major, self.b_major = layout.get("a", "k"), layout.get("b", "k")
         self.module = load(path)
         self.tile = tuple(getattr(self.module, f"TILE_{mode}") for mode in "MNK")
-        self.cluster = self.module.CLUSTER_M, self.module.CLUSTER_N
+        self.cluster = tuple(getattr(self.module, f"CLUSTER_{mode}", 1) for mode in "MN")
         self.stages: int = self.module.MAINLOOP_STAGES
 
     def operands(self, m: int, n: int, k: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:

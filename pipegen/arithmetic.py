@@ -148,6 +148,13 @@ def consumer_registers(
     return min(240, share // SETMAXNREG_STEP * SETMAXNREG_STEP)
 
 
+def pallas_consumer_registers(memory_registers: int, consumer_warpgroups: int) -> int:
+    """Registers of a consumer thread as `emit_pipeline_warp_specialized` sets them
+    (jax, mosaic_gpu/pipeline.py: min(256, (512 - memory_registers) / num_compute_wgs), by 8)."""
+    share = (512 - memory_registers) // consumer_warpgroups
+    return min(SETMAXNREG_MAX, share // SETMAXNREG_STEP * SETMAXNREG_STEP)
+
+
 def setmaxnreg_valid(registers: int) -> bool:
     """Whether setmaxnreg takes this count (PTX, "setmaxnreg")."""
     return SETMAXNREG_MIN <= registers <= SETMAXNREG_MAX and registers % SETMAXNREG_STEP == 0

@@ -84,7 +84,7 @@ def test_nothing_installed_is_no_fault_and_one_command_adds_all(packages: dict[s
 @pytest.mark.parametrize(
     ("name", "change", "words", "command", "broken"),
     [
-        ("cute", {"nvidia-cutlass-dsl": "4.5.2"}, "4.5.2 is older than 4.6", ">=4.6'", True),
+        ("cute", {"nvidia-cutlass-dsl": "4.5.2"}, "4.5.2 is older than 4.8", ">=4.8'", True),
         ("pallas", {"jax": "0.9.2"}, "jax 0.9.2 is older than 0.10.2", "jax>=0.10.2", True),
         ("pallas", {"jax-cuda12-plugin": "0.12.0"}, "jax will not use it", "==0.12.0.1", True),
         ("pallas", {"jaxlib": ""}, "jaxlib is missing", "jaxlib==0.12.0.1", True),

@@ -15,7 +15,7 @@ DSL_OF_BACKEND = {"cute": "cute", "cute-ts": "cute", "pallas": "pallas"}
 DSLS = ("cute", "pallas")
 
 _CUTE = "nvidia-cutlass-dsl"
-_CUTE_OLDEST = "4.6"
+_CUTE_OLDEST = "4.8"
 _JAX_OLDEST = "0.10.2"
 # The plug-in's CUDA major version is part of its name.
 _CUDA_MAJORS = ("12", "13")
@@ -68,8 +68,8 @@ def _cute() -> Dsl:
     version = versions[_CUTE]
     if version_key(version) < version_key(_CUTE_OLDEST):
         reason = (
-            f"{_CUTE} {version} is older than {_CUTE_OLDEST}, from which on bulk copies elect "
-            "their lane themselves: a kernel for the one is wrong on the other"
+            f"{_CUTE} {version} is older than {_CUTE_OLDEST}, which brought cutlass.memory; "
+            "also, below 4.6 bulk copies do not elect their lane"
         )
         return Dsl("cute", versions, reason, f"pip install '{_CUTE}>={_CUTE_OLDEST}'", True)
     origin = _origin("cutlass")

@@ -3,8 +3,9 @@
 
 from typing import Any
 
+from pipegen.arithmetic import consumer_registers, pallas_consumer_registers
 from pipegen.description import KernelDescription, Pipeline, Role
-from pipegen.hardware import SWIZZLE_BYTES
+from pipegen.hardware import HARDWARE, SWIZZLE_BYTES
 from pipegen.selection_table import kernels
 from pipegen.vocabulary import DTYPE, STYLES
 
@@ -47,7 +48,6 @@ def resolve(description: KernelDescription) -> KernelDescription:
         short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32" and backend == "cute"
         dtype["promote_every"] = PROMOTE_EVERY if short else 0
 
-    consumer_warpgroups = data["role"].get("consumer", {}).get("warpgroups")
     tile = data["tile"]
     # Two accumulators of 128 x 256 do not fit in two warpgroups' registers; 128 x 128 do.
     wide = style != "emit-pipeline" and not dtype["promote_every"]
@@ -59,7 +59,7 @@ def resolve(description: KernelDescription) -> KernelDescription:
         data["scheduler"]["raster_group"] = 8
 
     _fill_pipelines(data["pipeline"], graph_of(description))
-    _fill_roles(data["role"], description, consumer_warpgroups, tile)
+    _fill_roles(data["role"], description, tile)
     return KernelDescription.model_validate(data)
 
 
@@ -78,28 +78,32 @@ def _fill_pipelines(
 
 
 def _fill_roles(
-    roles: dict[str, dict[str, Any]],
-    description: KernelDescription,
-    consumer_warpgroups: int | None,
-    tile: dict[str, int],
+    roles: dict[str, dict[str, Any]], description: KernelDescription, tile: dict[str, int]
 ) -> None:
-    from pipegen.arithmetic import consumer_registers
-    from pipegen.hardware import HARDWARE
-
     kernel = description.kernel
     for name in ROLES.get((kernel.op, kernel.arch), ()):
         roles.setdefault(name, Role().model_dump())
     if kernel.op != "gemm":
         return
     producer, consumer = roles["producer"], roles["consumer"]
+    if kernel.style == "emit-pipeline":
+        # One warpgroup loads and computes: there is no producer, and nothing to split.
+        producer["warpgroups"] = 0 if producer["warpgroups"] is None else producer["warpgroups"]
+        consumer["warpgroups"] = consumer["warpgroups"] or 1
+        return
     if producer["warpgroups"] is None:
-        producer["warpgroups"] = 0 if kernel.style == "emit-pipeline" else 1
+        producer["warpgroups"] = 1
     if consumer["warpgroups"] is None:
         # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
         consumer["warpgroups"] = 2 if tile["m"] % 128 == 0 else 1
     if producer["registers"] is None:
         producer["registers"] = 40
     if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:
-        consumer["registers"] = consumer_registers(
-            1, consumer["warpgroups"], producer["registers"], HARDWARE[kernel.arch]
-        )
+        if kernel.backend == "pallas":
+            consumer["registers"] = pallas_consumer_registers(
+                producer["registers"], consumer["warpgroups"]
+            )
+        else:
+            consumer["registers"] = consumer_registers(
+                1, consumer["warpgroups"], producer["registers"], HARDWARE[kernel.arch]
+            )

@@ -4,7 +4,7 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
-from pipegen.planning.smem import SmemBudget
+from pipegen.planning.smem_budget import SmemBudget
 from pipegen.vocabulary import DTYPE
 
 TMA_ALIGNMENT = 16  # bytes; addresses and strides (CUDA driver API, cuTensorMapEncodeTiled)

@@ -1,9 +1,261 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Plan of the Pallas (Mosaic GPU) Hopper GEMMs: emit_pipeline, and its warp-specialized form."""
+
+from pipegen.arithmetic import multicast_partners
 from pipegen.description import KernelDescription
-from pipegen.planning.model import Plan
+from pipegen.hardware import HARDWARE, WARPGROUP
+from pipegen.planning.gemm_sm90_pallas_template import template_values
+from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.planning.smem import stage_range
+from pipegen.planning.smem_budget import SmemBudget
+from pipegen.planning.smem_pallas import (
+    EMIT_PIPELINE_BLOCKS,
+    consumer_warpgroups,
+    delay_release,
+    is_emit_pipeline,
+    pallas_budget,
+    warpgroup_tile,
+)
+from pipegen.vocabulary import DTYPE
+
+# emit_pipeline and its warp-specialized form let each copy arrive once as it arms its own bytes.
+FULL_ARRIVALS = 2
 
 
 def plan_gemm_sm90_pallas(
     given: KernelDescription, description: KernelDescription, name: str, template: str
 ) -> Plan:
-    raise NotImplementedError
+    """Every number of the kernel. `description` has its defaults filled in and keeps the rules."""
+    budget = pallas_budget(description)
+    emit = is_emit_pipeline(description)
+    stages, buffers = budget.split.stages, budget.split.store_buffers
+    warpgroups = consumer_warpgroups(description)
+    cluster = description.cluster.shape or (1, 1)
+    arrivals = warpgroups * multicast_partners(cluster)
+    mainloop = PipelinePlan(
+        name="mainloop",
+        producer="tma",
+        consumer="wgmma",
+        construct="plgpu.emit_pipeline" if emit else "plgpu.emit_pipeline_warp_specialized",
+        stages=stages,
+        stage_bytes=budget.stage_bytes,
+        tx_count=budget.stage_bytes,
+        full_arrive_count=FULL_ARRIVALS,
+        empty_arrive_count=None if emit else arrivals,
+        filled_by="TMA loads of one A and one B tile",
+        emptied_by=(
+            "the warpgroup itself, one step later"
+            if emit
+            else "one arrive of each consumer warpgroup and multicast partner"
+        ),
+    )
+    epilogue = PipelinePlan(
+        name="epilogue",
+        producer="thread",
+        consumer="tma_store",
+        construct="plgpu.copy_smem_to_gmem",
+        stages=buffers,
+        stage_bytes=budget.buffer_bytes,
+        tx_count=None,
+        full_arrive_count=None,
+        empty_arrive_count=None,
+        filled_by="a consumer warpgroup, one piece of the accumulator",
+        emptied_by="the TMA store, once it has read the buffer",
+    )
+    if description.pipeline["mainloop"].stages == "auto":
+        limit = (
+            f"SMEM: {stages + 1} stages of {budget.stage_bytes} B would exceed "
+            f"{budget.capacity} B"
+        )
+        limit += f" ({EMIT_PIPELINE_BLOCKS} blocks share an SM)" if emit else ""
+    else:
+        _, most = stage_range(description)
+        limit = f"the description ({stages}); {most} would fit"
+    return Plan(
+        name=name,
+        given=given,
+        description=description,
+        template=template,
+        pipelines=(mainloop, epilogue),
+        roles=_roles(description, emit, warpgroups),
+        numbers=_numbers(description, budget, arrivals),
+        stage_limit=limit,
+        values=template_values(description, budget),
+    )
+
+
+def _roles(description: KernelDescription, emit: bool, warpgroups: int) -> tuple[RolePlan, ...]:
+    producer, consumer = description.role["producer"], description.role["consumer"]
+    consumers = RolePlan(
+        "consumer",
+        warpgroups,
+        WARPGROUP * warpgroups,
+        0 if emit else consumer.registers or 0,
+        "loads by TMA, wgmma, epilogue" if emit else "wgmma mainloop, then the epilogue",
+    )
+    if emit:
+        return (consumers,)
+    loads = RolePlan(
+        "producer", 1, WARPGROUP, producer.registers or 0, "one thread issues all TMA loads"
+    )
+    return (loads, consumers)
+
+
+def _numbers(
+    description: KernelDescription, budget: SmemBudget, arrivals: int
+) -> tuple[Number, ...]:
+    m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
+    a, b, out = (
+        DTYPE[str(word)]
+        for word in (description.dtype.a, description.dtype.b, description.dtype.out)
+    )
+    emit, split = is_emit_pipeline(description), budget.split
+    warpgroups = consumer_warpgroups(description)
+    cluster = description.cluster.shape or (1, 1)
+    rows, columns = warpgroup_tile(description)
+    epi_m, epi_n = budget.epi_tile_mn
+    hardware = HARDWARE[description.kernel.arch]
+    threads = WARPGROUP * (warpgroups + (0 if emit else 1))
+    producer = description.role["producer"].registers or 0
+    consumer = description.role["consumer"].registers or 0
+    delay = delay_release(description)
+    stores = f"{split.store_buffers} * {budget.buffer_bytes}"
+    if emit:
+        smem = f"max({split.stages} * {budget.stage_bytes}, {stores}) + {split.barrier_bytes}"
+        stage_formula = f"{budget.capacity} // ({budget.stage_bytes} + 8)"
+        barriers = f"8 * {split.stages}"
+        threads_formula = f"128 * {warpgroups}"
+    else:
+        held = warpgroups * split.store_buffers * budget.buffer_bytes
+        smem = (
+            f"{split.stages} * {budget.stage_bytes} + {warpgroups} * {stores} + "
+            f"{split.barrier_bytes}"
+        )
+        stage_formula = f"({budget.capacity} - {held}) // ({budget.stage_bytes} + 16)"
+        barriers = f"16 * {split.stages}" + (" + 8" if delay else "")
+        threads_formula = f"128 * ({warpgroups} + 1)"
+    if description.pipeline["mainloop"].stages != "auto":
+        stage_formula = "given"
+    partners = multicast_partners(cluster)
+    numbers = [
+        Number("a_stage_bytes", budget.a_bytes, "B", f"{m} * {k} * {a.bytes}", "dense A tile"),
+        Number("b_stage_bytes", budget.b_bytes, "B", f"{n} * {k} * {b.bytes}", "dense B tile"),
+        Number(
+            "tx_count",
+            budget.stage_bytes,
+            "B",
+            f"{budget.a_bytes} + {budget.b_bytes}",
+            "armed by the copies themselves, each for its own bytes",
+        ),
+        Number(
+            "mainloop_full_arrive_count",
+            FULL_ARRIVALS,
+            "arrivals",
+            "1 + 1",
+            "one for each copy of a stage (jax, mosaic_gpu/pipeline.py)",
+        ),
+        Number(
+            "mainloop_empty_arrive_count",
+            arrivals,
+            "arrivals",
+            f"{warpgroups} * {partners}",
+            "one for each consumer warpgroup and multicast partner (jax, mosaic_gpu/pipeline.py)",
+        ),
+        Number(
+            "mainloop_drained_arrive_count",
+            arrivals,
+            "arrivals",
+            f"{warpgroups} * {partners}",
+            "consumer warpgroups that tell the producer that a tile's last stages are read",
+        ),
+        Number(
+            "delay_release",
+            delay,
+            "steps",
+            "1" if delay else "0",
+            "wgmma left in flight by one warpgroup; two take turns, and each waits for its own",
+        ),
+        Number(
+            "epi_buffer_bytes",
+            budget.buffer_bytes,
+            "B",
+            f"{epi_m} * {epi_n} * {out.bytes}",
+            "one store",
+        ),
+        Number(
+            "epi_subtiles",
+            budget.subtiles,
+            "stores",
+            f"({rows} // {epi_m}) * ({columns} // {epi_n})",
+            "of a warpgroup's part of the tile",
+        ),
+        Number(
+            "mainloop_stages",
+            split.stages,
+            "stages",
+            stage_formula,
+            "max_concurrent_steps: as many as fit",
+        ),
+        Number(
+            "epilogue_buffers",
+            split.store_buffers,
+            "buffers a warpgroup",
+            (
+                "given"
+                if description.pipeline["epilogue"].stages != "auto"
+                else "one for each store" if emit else "2, or 1 if there is one store"
+            ),
+            "they reuse the ring's bytes" if emit else "one is written while another is read",
+        ),
+        Number("barrier_bytes", split.barrier_bytes, "B", barriers, "8 B each"),
+        Number(
+            "smem_bytes",
+            split.total_bytes,
+            "B",
+            smem,
+            f"at most {budget.capacity} B a block (CUDA, Compute Capabilities)",
+        ),
+        Number("threads", threads, "threads", threads_formula, "a Pallas thread is a warpgroup"),
+        Number(
+            "wg_tile",
+            f"{rows} x {columns}",
+            "elements",
+            f"{m} x {n} / {warpgroups}",
+            "what one consumer warpgroup computes",
+        ),
+        Number(
+            "accumulator_registers",
+            rows * columns // WARPGROUP,
+            "registers a thread",
+            f"{rows} * {columns} / 128",
+            "PTX ISA, wgmma accumulator fragments",
+        ),
+        Number(
+            "blocks_per_sm",
+            EMIT_PIPELINE_BLOCKS if emit else 1,
+            "blocks",
+            "chosen" if emit else "1",
+            "two overlap each other's epilogue" if emit else "persistent",
+        ),
+        Number(
+            "grid",
+            "one block a tile" if emit else "persistent",
+            "blocks",
+            "tiles" if emit else f"{hardware.sm_count} on an H100 or H200: one block an SM",
+            "",
+        ),
+    ]
+    if not emit:
+        numbers += [
+            Number(
+                "producer_registers", producer, "registers a thread", "given or 40", "setmaxnreg"
+            ),
+            Number(
+                "consumer_registers",
+                consumer,
+                "registers a thread",
+                f"min(256, (512 - {producer}) // {warpgroups} rounded down to 8)",
+                "the rest of 512 for each lane of a warpgroup (jax, mosaic_gpu/pipeline.py)",
+            ),
+        ]
+    return tuple(numbers)

@@ -4,11 +4,11 @@
 All sizes in bytes. Functions take a description with its defaults filled in.
 """
 
-from dataclasses import dataclass
-
-from pipegen.arithmetic import SmemSplit, operand_stage_bytes, split_smem, tile_bytes
+from pipegen.arithmetic import operand_stage_bytes, split_smem, tile_bytes
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE
+from pipegen.planning.smem_budget import SmemBudget
+from pipegen.planning.smem_pallas import pallas_budget
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 2
@@ -16,34 +16,6 @@ MAX_STORE_BUFFERS = 4
 # Columns of one epilogue store: 64 B of bf16 or 128 B of f32, enough for full TMA speed, and few
 # enough that four buffers leave the ring its stages.
 EPILOGUE_COLUMNS = (32, 16)
-
-
-@dataclass(frozen=True)
-class SmemBudget:
-    """What must fit in `capacity`, and the split that the description asks for."""
-
-    capacity: int
-    a_bytes: int
-    b_bytes: int
-    buffer_bytes: int
-    epi_tile_mn: tuple[int, int]
-    subtiles: int
-    split: SmemSplit
-
-    @property
-    def stage_bytes(self) -> int:
-        """Bytes of one stage of the ring."""
-        return self.a_bytes + self.b_bytes
-
-    @property
-    def buffer_range(self) -> tuple[int, int]:
-        """The fewest and the most store buffers beside the chosen stages."""
-        fewest = min(2, self.subtiles)
-        stages = self.split.stages
-        full = split_smem(
-            self.capacity, self.stage_bytes, self.buffer_bytes, self.subtiles, stages, None, 8
-        )
-        return fewest, max(fewest, full.store_buffers)
 
 
 def epilogue_tile(tile_m: int, tile_n: int, warpgroups: int) -> tuple[int, int]:
@@ -60,6 +32,15 @@ def smem_of(description: KernelDescription) -> SmemBudget | None:
     pipelines = description.pipeline
     if min(m, n, k) < 8 or warpgroups < 1 or not {"mainloop", "epilogue"} <= pipelines.keys():
         return None
+    if description.kernel.backend == "pallas":
+        return pallas_budget(description)
+    return cute_budget(description, warpgroups)
+
+
+def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
+    """The SMEM budget of a CuTe DSL GEMM: barriers, the ring, and the consumers' store buffers."""
+    m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
+    pipelines = description.pipeline
     a_bits, b_bits = DTYPE[description.dtype.a].bits, DTYPE[str(description.dtype.b)].bits
     a_bytes, b_bytes = operand_stage_bytes((m, n, k), a_bits, b_bits)
     epi_m, epi_n = epilogue_tile(m, n, warpgroups)
@@ -76,7 +57,18 @@ def smem_of(description: KernelDescription) -> SmemBudget | None:
         None if buffers == "auto" else buffers,
         MAX_STORE_BUFFERS,
     )
-    return SmemBudget(capacity, a_bytes, b_bytes, buffer_bytes, (epi_m, epi_n), subtiles, split)
+    fewest = min(2, subtiles)
+    roomy = split_smem(capacity, a_bytes + b_bytes, buffer_bytes, subtiles, split.stages, None, 8)
+    return SmemBudget(
+        capacity=capacity,
+        a_bytes=a_bytes,
+        b_bytes=b_bytes,
+        buffer_bytes=buffer_bytes,
+        epi_tile_mn=(epi_m, epi_n),
+        subtiles=subtiles,
+        split=split,
+        buffer_range=(fewest, max(fewest, roomy.store_buffers)),
+    )
 
 
 def stage_range(description: KernelDescription) -> tuple[int, int]:

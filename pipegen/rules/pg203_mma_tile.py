@@ -34,7 +34,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     m, n, k = tile.m, tile.n, tile.k
     if m is None or n is None or k is None or warpgroups not in (1, 2):
         return
-    rows = sizes_m(warpgroups)
+    # Pallas lets two warpgroups share the columns of a tile of 64 rows.
+    shared_columns = description.kernel.backend == "pallas" and warpgroups == 2
+    rows = (64, *sizes_m(2)) if shared_columns else sizes_m(warpgroups)
     if m not in rows:
         yield Problem(
             f"wgmma computes 64 rows for each of {warpgroups} consumer warpgroups",
@@ -43,17 +45,15 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             listing(rows),
             nearest_number(m, rows),
         )
-    columns = sizes_n()
+    step = 32 if shared_columns and m == 64 else 16
+    columns = tuple(range(step, MAX_N + 1, step))
     if n not in columns:
+        why = f"each warpgroup's epilogue stores {step} columns at a time"
         yield Problem(
-            (
-                "wgmma has no such N"
-                if n % 8 or n > MAX_N or n < 8
-                else "the epilogue stores 16 columns"
-            ),
+            "wgmma has no such N" if n % 8 or not 8 <= n <= MAX_N else why,
             "tile.n",
             n,
-            f"multiples of 16 from 16 to {MAX_N}",
+            f"multiples of {step} from {step} to {MAX_N}",
             nearest_number(n, columns),
         )
     depths = sizes_k(DTYPE[description.dtype.a].bits)
@@ -70,11 +70,6 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def sizes_m(warpgroups: int) -> tuple[int, ...]:
     """Rows of a CTA tile that `warpgroups` consumer warpgroups can compute."""
     return tuple(64 * max(1, warpgroups) * atoms for atoms in (1, 2))
-
-
-def sizes_n() -> tuple[int, ...]:
-    """Columns of a CTA tile."""
-    return tuple(range(16, MAX_N + 1, 16))
 
 
 def sizes_k(operand_bits: int) -> tuple[int, ...]:

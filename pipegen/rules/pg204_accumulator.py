@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pipegen.arithmetic import accumulator_registers
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
+from pipegen.hardware import HARDWARE
 
 OVERHEAD = 24
 
@@ -30,20 +31,21 @@ DERIVED = True
 def check(description: KernelDescription) -> Iterator[Problem]:
     consumer = description.role.get("consumer")
     m, n = description.tile.m, description.tile.n
-    if consumer is None or not consumer.warpgroups or not consumer.registers or not m or not n:
+    if consumer is None or not consumer.warpgroups or not m or not n:
         return
+    held = consumer.registers or HARDWARE[description.kernel.arch].max_registers_per_thread
     accumulators = 2 if description.dtype.promote_every else 1
     needed = accumulators * accumulator_registers(m, n, consumer.warpgroups)
-    if needed + OVERHEAD <= consumer.registers:
+    if needed + OVERHEAD <= held:
         return
-    room = (consumer.registers - OVERHEAD) // accumulators
+    room = (held - OVERHEAD) // accumulators
     most = room * 128 * consumer.warpgroups // m // 16 * 16
     yield Problem(
         f"{'two accumulators' if accumulators == 2 else 'an accumulator'} of {m} x {n} "
         f"take{'' if accumulators == 2 else 's'} {needed} registers of each consumer thread "
         f"({accumulators} * {m} * {n} / (128 * {consumer.warpgroups})) "
         f"and {OVERHEAD} more for the rest; "
-        f"a consumer thread holds {consumer.registers}",
+        f"a consumer thread holds {held}",
         "tile.n",
         n,
         f"at most {most} with m = {m}" if most >= 16 else "a smaller tile.m",

@@ -18,12 +18,10 @@ Use instead
 
 from collections.abc import Iterator
 
-from pipegen.arithmetic import launch_registers, setmaxnreg_valid
-from pipegen.description import KernelDescription
+from pipegen.arithmetic import launch_registers, pallas_consumer_registers, setmaxnreg_valid
+from pipegen.description import KernelDescription, Role
 from pipegen.errors import Problem, listing
 from pipegen.hardware import HARDWARE, WARPGROUP
-
-CONSUMER_WARPGROUPS = (1, 2)
 
 DERIVED = True
 
@@ -32,12 +30,22 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     producer, consumer = description.role.get("producer"), description.role.get("consumer")
     if producer is None or consumer is None:
         return
+    found = list(_counts(description, producer, consumer))
+    if found or description.kernel.style == "emit-pipeline":
+        yield from found
+        return
+    yield from _split(description, producer, consumer)
+
+
+def _counts(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:
+    """Warpgroups that the template has, and registers that setmaxnreg takes."""
     sequential = description.kernel.style == "emit-pipeline"
-    producers = (0,) if sequential else (1,)
+    producers, consumers = ((0,), (1,)) if sequential else ((1,), (1, 2))
     for role, entry, allowed in (
         ("producer", producer, producers),
-        ("consumer", consumer, CONSUMER_WARPGROUPS),
+        ("consumer", consumer, consumers),
     ):
+        registers = entry.registers
         if entry.warpgroups not in allowed:
             yield Problem(
                 f"the template is written for {listing(allowed)} {role} warpgroup(s)",
@@ -46,30 +54,51 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                 listing(allowed),
                 str(min(allowed, key=lambda a: abs(a - (entry.warpgroups or 0)))),
             )
-            return
-        if entry.registers is not None and not setmaxnreg_valid(entry.registers):
-            nearest = min(256, max(24, round(entry.registers / 8) * 8))
+        elif sequential and registers is not None:
+            yield Problem(
+                "one warpgroup loads and computes: no register changes hands",
+                f"role.{role}.registers",
+                registers,
+                "nothing",
+                "leave it out",
+            )
+        elif registers is not None and not setmaxnreg_valid(registers):
             yield Problem(
                 "setmaxnreg takes no such count",
                 f"role.{role}.registers",
-                entry.registers,
+                registers,
                 "multiples of 8 from 24 to 256",
-                str(nearest),
+                str(min(256, max(24, round(registers / 8) * 8))),
             )
-            return
-    if sequential or producer.registers is None or consumer.registers is None:
+
+
+def _split(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:
+    """All roles together against what the launch allocated, or what the emitter makes of it."""
+    consumers = consumer.warpgroups or 1
+    given, loads = consumer.registers or 0, producer.registers or 0
+    if description.kernel.backend == "pallas":
+        derived = pallas_consumer_registers(loads, consumers)
+        if given != derived:
+            yield Problem(
+                f"emit_pipeline_warp_specialized gives each consumer thread (512 - {loads}) / "
+                f"{consumers} registers, whatever is asked for",
+                "role.consumer.registers",
+                given,
+                str(derived),
+                f"{derived}, or another role.producer.registers",
+            )
         return
-    warpgroups = 1 + (consumer.warpgroups or 0)
+    warpgroups = 1 + consumers
     start = launch_registers(WARPGROUP * warpgroups, HARDWARE[description.kernel.arch])
-    asked = producer.registers + (consumer.warpgroups or 0) * consumer.registers
+    asked = loads + consumers * given
     if asked > start * warpgroups:
-        most = (start * warpgroups - producer.registers) // (consumer.warpgroups or 1) // 8 * 8
+        most = (start * warpgroups - loads) // consumers // 8 * 8
         yield Problem(
             f"{warpgroups} warpgroups start with {start} registers a thread, "
-            f"{start * warpgroups} together; {producer.registers} + {consumer.warpgroups} * "
-            f"{consumer.registers} = {asked} would wait for ever",
+            f"{start * warpgroups} together; {loads} + {consumers} * {given} = {asked} would wait "
+            "for ever",
             "role.consumer.registers",
-            consumer.registers,
+            given,
             f"at most {most}",
             str(most),
         )

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words that the Pallas GEMM templates put into their text, beyond the plan's numbers."""
+
+from typing import Any
+
+from pipegen.description import KernelDescription
+from pipegen.planning.smem_budget import SmemBudget
+from pipegen.planning.smem_pallas import (
+    consumer_warpgroups,
+    delay_release,
+    splits_m,
+    warpgroup_tile,
+)
+from pipegen.vocabulary import DTYPE
+
+
+def widest_swizzle(*rows_bytes: int) -> int:
+    """The widest swizzle (bytes) that divides every row of the contiguous dimension.
+
+    PTX ISA, "wgmma", matrix descriptors; `plgpu.SwizzleTransform` takes the same widths.
+    """
+    return next(width for width in (128, 64, 32, 16) if all(row % width == 0 for row in rows_bytes))
+
+
+def template_values(description: KernelDescription, budget: SmemBudget) -> dict[str, Any]:
+    """The templates' fields for a description with its defaults filled in."""
+    tile, dtype = description.tile, description.dtype
+    m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
+    cluster_m, cluster_n = description.cluster.shape or (1, 1)
+    a, b, out = DTYPE[dtype.a], DTYPE[str(dtype.b)], DTYPE[str(dtype.out)]
+    a_k, b_k = description.layout.a == "k", description.layout.b == "k"
+    rows, columns = warpgroup_tile(description)
+    epi_m, epi_n = budget.epi_tile_mn
+    delay = delay_release(description)
+    split_m = splits_m(description)
+    split_n = consumer_warpgroups(description) > 1 and not split_m
+    swizzle = widest_swizzle((k if a_k else rows) * a.bytes, (k if b_k else columns) * b.bytes)
+    out_swizzle = widest_swizzle(epi_n * out.bytes)
+    clustered = cluster_m * cluster_n > 1
+    return {
+        "a": a,
+        "b": b,
+        "out": out,
+        "cluster_m": cluster_m,
+        "cluster_n": cluster_n,
+        "cluster_size": cluster_m * cluster_n,
+        "wg_tile_m": rows,
+        "wg_tile_n": columns,
+        "epi_tile_m": epi_m,
+        "epi_tile_n": epi_n,
+        "epi_subtiles": budget.subtiles,
+        "epi_subtiles_n": columns // epi_n,
+        "stores_in_flight": budget.split.store_buffers - 1,
+        "stores_reuse": budget.split.store_buffers < budget.subtiles,
+        "delay_release": delay,
+        "tolerance": "1e-3" if out.bits == 32 else "1e-2",
+        "mma_swizzle": swizzle,
+        "mma_swizzle_columns": swizzle // a.bytes,
+        "out_swizzle": out_swizzle,
+        "out_swizzle_columns": out_swizzle // out.bytes,
+        **_operand_words("a", "m", a_k),
+        **_operand_words("b", "n", b_k),
+        "a_part": _part("a", a_k, split_m),
+        "b_part": _part("b", not b_k, split_n, rows_first=b_k),
+        "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
+        "b_reference": "b.swapaxes(-1, -2)" if b_k else "b",
+        "drained_type": (
+            'plgpu.ClusterBarrier(collective_axes=("cluster_m", "cluster_n"), '
+            "num_arrivals=CONSUMER_WARPGROUPS)"
+            if clustered
+            else "plgpu.Barrier(num_arrivals=CONSUMER_WARPGROUPS)"
+        ),
+        # A tail in M and N, two batches, and three K tiles: small enough for an interpreter.
+        "interpret_size": f"{m + 8}, {n + 64}, {3 * k}, 2",
+        "interpret_sm_count": 2 * cluster_m * cluster_n,
+        "clustered": clustered,
+        "single_cta": not clustered,
+        "a_multicast": cluster_n > 1,
+        "b_multicast": cluster_m > 1,
+        "split_m": split_m,
+        "split_n": split_n,
+        "delayed": delay > 0,
+        "prompt": delay == 0,
+    }
+
+
+def _part(operand: str, plain: bool, split: bool, rows_first: bool | None = None) -> str:
+    """What a warpgroup multiplies of an operand's SMEM tile, as (M, K) for A and (K, N) for B.
+
+    `plain`: the tile is stored that way round; else it is transposed. `rows_first`: the part is
+    of the stored rows (else of the stored columns).
+    """
+    first = plain if rows_first is None else rows_first
+    index = ("part" if first else ":, part") if split else ""
+    text = f"{operand}_smem.at[{index}]" if split else f"{operand}_smem"
+    return text if plain else f"{text}.T"
+
+
+def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
+    """How an operand is stored; `mode` is its other dimension, m or n."""
+    modes = (mode, "k") if k_major else ("k", mode)
+    return {
+        f"{operand}_shape": ", ".join(modes).upper(),
+        f"{operand}_sizes": ", ".join(modes),
+        f"{operand}_sizes_out": f"{mode}, _" if k_major else f"_, {mode}",
+        f"{operand}_block": ", ".join(f"TILE_{each.upper()}" for each in modes),
+        f"{operand}_index": ", ".join(modes),
+        f"{operand}_k_axis": 2 if k_major else 1,
+        f"{operand}_k_axis_from_end": -1 if k_major else -2,
+    }

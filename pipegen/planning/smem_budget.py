@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must fit in a block's shared memory. All sizes in bytes."""
+
+from dataclasses import dataclass
+
+from pipegen.arithmetic import SmemSplit
+
+
+@dataclass(frozen=True)
+class SmemBudget:
+    """What must fit in `capacity`, and the split that the description asks for.
+
+    `subtiles` are the stores that empty one accumulator; `buffer_range` the fewest and the most
+    store buffers that can be had beside the chosen stages.
+    """
+
+    capacity: int
+    a_bytes: int
+    b_bytes: int
+    buffer_bytes: int
+    epi_tile_mn: tuple[int, int]
+    subtiles: int
+    split: SmemSplit
+    buffer_range: tuple[int, int]
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage of the ring."""
+        return self.a_bytes + self.b_bytes

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Mosaic GPU lays out the SMEM of our Pallas GEMMs. All sizes in bytes.
+
+Read in jax 0.10.2 to 0.12.0.1 and checked against the compiled kernels' sizes: operands and store
+buffers are allocated one behind the other, each at a multiple of 1024; barriers follow, 8 B each.
+`emit_pipeline` frees its operands' buffers when it ends, so that the epilogue's use the same bytes.
+"""
+
+from pipegen.arithmetic import SmemSplit, align_up, operand_stage_bytes, tile_bytes
+from pipegen.description import KernelDescription
+from pipegen.hardware import HARDWARE, MBARRIER_BYTES, SWIZZLE_128B_ALIGNMENT
+from pipegen.planning.smem_budget import SmemBudget
+from pipegen.vocabulary import DTYPE
+
+# Blocks of `emit_pipeline` that share an SM: one's epilogue overlaps the other's mainloop.
+EMIT_PIPELINE_BLOCKS = 2
+WARP_SPECIALIZED_BUFFERS = 2
+MOST_STAGES = 32
+
+
+def delay_release(description: KernelDescription) -> int:
+    """Steps that a stage is kept beyond its own: the wgmma left in flight.
+
+    Two warpgroups keep the tensor core busy in turn, so that each can wait for its own wgmma; one
+    alone must leave the newest in flight.
+    """
+    return 0 if consumer_warpgroups(description) > 1 else 1
+
+
+def consumer_warpgroups(description: KernelDescription) -> int:
+    """Warpgroups that compute."""
+    return description.role["consumer"].warpgroups or 1
+
+
+def splits_m(description: KernelDescription) -> bool:
+    """Whether two consumer warpgroups share the tile's rows (else its columns)."""
+    warpgroups = consumer_warpgroups(description)
+    return warpgroups > 1 and (description.tile.m or 0) % (64 * warpgroups) == 0
+
+
+def warpgroup_tile(description: KernelDescription) -> tuple[int, int]:
+    """Rows and columns of the tile that one warpgroup computes."""
+    m, n = description.tile.m or 0, description.tile.n or 0
+    warpgroups = consumer_warpgroups(description)
+    if warpgroups == 1:
+        return m, n
+    return (m // warpgroups, n) if splits_m(description) else (m, n // warpgroups)
+
+
+def store_tile(description: KernelDescription) -> tuple[int, int]:
+    """Rows and columns of one store: the widest swizzle that divides a warpgroup's columns."""
+    rows, columns = warpgroup_tile(description)
+    size = DTYPE[str(description.dtype.out)].bytes
+    width = next((w // size for w in (128, 64, 32) if columns % (w // size) == 0), columns)
+    return (rows if is_emit_pipeline(description) else min(64, rows)), width
+
+
+def is_emit_pipeline(description: KernelDescription) -> bool:
+    """Whether one warpgroup loads and computes."""
+    return description.kernel.style == "emit-pipeline"
+
+
+def pallas_budget(description: KernelDescription) -> SmemBudget:
+    """The SMEM budget of a Pallas GEMM with its defaults filled in."""
+    m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
+    a_bits, b_bits = DTYPE[description.dtype.a].bits, DTYPE[str(description.dtype.b)].bits
+    a_bytes, b_bytes = operand_stage_bytes((m, n, k), a_bits, b_bits)
+    rows, columns = store_tile(description)
+    wg_rows, wg_columns = warpgroup_tile(description)
+    subtiles = -(-wg_rows // rows) * -(-wg_columns // columns)
+    buffer = tile_bytes(rows, columns, DTYPE[str(description.dtype.out)].bits)
+    hardware = HARDWARE[description.kernel.arch]
+    stages, buffers = (description.pipeline[name].stages for name in ("mainloop", "epilogue"))
+    emit = is_emit_pipeline(description)
+    if emit:
+        blocks = EMIT_PIPELINE_BLOCKS
+        capacity = hardware.smem_per_sm // blocks - hardware.smem_reserved_per_block
+        held = subtiles if buffers == "auto" else buffers
+    else:
+        capacity = hardware.smem_per_block
+        held = min(WARP_SPECIALIZED_BUFFERS, subtiles) if buffers == "auto" else buffers
+    extra = 0 if emit else MBARRIER_BYTES * delay_release(description)
+    barriers_a_stage = 1 if emit else 2
+
+    def total(stages: int, buffers: int) -> int:
+        ring = stages * (a_bytes + b_bytes)
+        rings = 1 if emit else consumer_warpgroups(description)
+        stores = align_up(rings * buffers * buffer, SWIZZLE_128B_ALIGNMENT)
+        barriers = barriers_a_stage * stages * MBARRIER_BYTES + extra
+        return (max(ring, stores) if emit else ring + stores) + barriers
+
+    fitting = [s for s in range(1, MOST_STAGES + 1) if total(s, held) <= capacity]
+    chosen = (max(fitting, default=0)) if stages == "auto" else stages
+    barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra
+    most = max((b for b in range(1, subtiles + 1) if total(chosen, b) <= capacity), default=1)
+    return SmemBudget(
+        capacity=capacity,
+        a_bytes=a_bytes,
+        b_bytes=b_bytes,
+        buffer_bytes=buffer,
+        epi_tile_mn=(rows, columns),
+        subtiles=subtiles,
+        split=SmemSplit(chosen, held, barrier_bytes, total(chosen, held)),
+        buffer_range=(1, most),
+    )
