@@ -9,7 +9,7 @@ def header(backend: str = "cute", arch: str = "sm_90a") -> str:
     zeros = "0" * 12
     return (
         "# SPDX-License-Identifier: Apache-2.0\n"
-        f"# pipegen: gemm | {backend} | {arch} | template none.py.j2 {zeros} | text {zeros}\n"
+        f"# pipegen: gemm | {backend} | {arch}\n# template: none.py.j2 {zeros}\n# text: {zeros}\n"
         "# Offers --compile-only.\n"
     )
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 71de669504e4 | text 42f4cec8ad1c
+# pipegen: gemm | cute | sm_90a
+# template: cute/gemm_sm90.py.j2 71de669504e4
+# text: a1a26cbf3c18
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

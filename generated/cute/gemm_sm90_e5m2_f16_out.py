@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | cute | sm_90a | template cute/gemm_sm90.py.j2 71de669504e4 | text b19ac937e4f7
+# pipegen: gemm | cute | sm_90a
+# template: cute/gemm_sm90.py.j2 71de669504e4
+# text: 238d1a0e1556
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

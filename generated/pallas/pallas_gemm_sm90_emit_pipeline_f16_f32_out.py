@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | pallas | sm_90a | template pallas/gemm_sm90_emit_pipeline.py.j2 3c22070d1ff0 | text 9069efe0f6a6
+# pipegen: gemm | pallas | sm_90a
+# template: pallas/gemm_sm90_emit_pipeline.py.j2 3c22070d1ff0
+# text: 162229cb7821
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

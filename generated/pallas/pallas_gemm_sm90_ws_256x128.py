@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipegen: gemm | pallas | sm_90a | template pallas/gemm_sm90_warp_specialized.py.j2 d4a6a238b082 | text 0b7e6e54a2aa
+# pipegen: gemm | pallas | sm_90a
+# template: pallas/gemm_sm90_warp_specialized.py.j2 d4a6a238b082
+# text: a52837830cff
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -21,6 +21,9 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 
+# The emitted docstring shows `python NAME.py --compile-only` within 100 columns.
+LONGEST = 60
+
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     name = description.kernel.name
@@ -30,7 +33,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         message = "is a Python keyword"
     elif not name.isascii() or not name.isidentifier() or name.startswith("_"):
         message = "is no Python module name"
-    elif len(name) > 100:
+    elif len(name) > LONGEST:
         message = f"is {len(name)} characters long"
     else:
         return
@@ -38,14 +41,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         message,
         "kernel.name",
         name,
-        "ASCII letters, digits and underscores, first a letter, no keyword, at most 100",
+        "ASCII letters, digits and underscores, first a letter, no keyword, at most 60",
         f'"{nearest_identifier(name)}"',
     )
 
 
 def nearest_identifier(name: str) -> str:
     """A valid module name that resembles `name`."""
-    word = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")[:100] or "kernel"
+    word = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")[:LONGEST] or "kernel"
     if word[0].isdigit():
-        word = f"kernel_{word}"[:100]
+        word = f"kernel_{word}"[:LONGEST]
     return f"{word}_" if keyword.iskeyword(word) or keyword.issoftkeyword(word) else word

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 DIGEST_LENGTH = 12
 _UNSIGNED = "0" * DIGEST_LENGTH
 _LINE = re.compile(
-    r"^# pipegen: (?P<op>\w+) \| (?P<backend>[\w-]+) \| (?P<arch>\w+) \| "
-    r"template (?P<template>\S+) (?P<template_digest>[0-9a-f]{12}) \| "
-    r"text (?P<text_digest>[0-9a-f]{12})$",
+    r"^# pipegen: (?P<op>\w+) \| (?P<backend>[\w-]+) \| (?P<arch>\w+)\n"
+    r"# template: (?P<template>\S+) (?P<template_digest>[0-9a-f]{12})\n"
+    r"# text: (?P<text_digest>[0-9a-f]{12})$",
     re.MULTILINE,
 )
 _DESCRIPTION = re.compile(r"^# description:\n((?:#(?:   .*)?\n)*)", re.MULTILINE)
@@ -48,8 +48,9 @@ def header_lines(
     description = "".join(f"#   {line}".rstrip() + "\n" for line in toml.strip().splitlines())
     return (
         "# SPDX-License-Identifier: Apache-2.0\n"
-        f"# pipegen: {op} | {backend} | {arch} | template {template} {template_digest} | "
-        f"text {_UNSIGNED}\n"
+        f"# pipegen: {op} | {backend} | {arch}\n"
+        f"# template: {template} {template_digest}\n"
+        f"# text: {_UNSIGNED}\n"
         "# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.\n"
         f"# Checked with {tested}.\n"
         "# description:\n"
@@ -59,7 +60,7 @@ def header_lines(
 
 def sign(text: str) -> str:
     """Put the digest of the whole text (with the digest's own place zeroed) into the header."""
-    return text.replace(f"| text {_UNSIGNED}\n", f"| text {digest(text)}\n", 1)
+    return text.replace(f"# text: {_UNSIGNED}\n", f"# text: {digest(text)}\n", 1)
 
 
 def read_header(text: str) -> Header | None:
