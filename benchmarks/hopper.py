@@ -45,7 +45,7 @@ def run_worker(task: str, module: Path, shapes: tuple[str, ...], limit: float) -
         return failed(module, f"no end within {limit:.0f} s (a deadlock?)", output)
     for line in output.splitlines():
         if line.startswith("RESULT "):
-            return {"module": module.name, "failed": "", "rows": json.loads(line[7:])}
+            return {"module": module.name, "failed": "", **json.loads(line[7:])}
     return failed(module, f"exit code {process.returncode}", output)
 
 

@@ -267,7 +267,7 @@ def main() -> None:
     else:
         shapes = [tuple(int(size) for size in word.split(",")) for word in rest]
         rows = speed(kernel, [(m, n, k) for m, n, k in shapes])
-    print("RESULT " + json.dumps(rows))
+    print("RESULT " + json.dumps({"out_type": kernel.out_type, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ def command(paths: tuple[Path, ...], dry_run: bool) -> None:
     problems += [outcome for outcome in outcomes.values() if isinstance(outcome, Problem)]
     if problems:
         raise InputError(problems)
-    for path, text in texts.items():
-        if not dry_run:
+    if not dry_run:
+        for path, text in texts.items():
             write_files(path.parent, {path.name: text})
-        outcome = outcomes[path]
+    for path, outcome in outcomes.items():
         word = outcome.value if isinstance(outcome, Outcome) else ""
         click.echo(f"{'would be ' if dry_run else ''}{word:<9} {path}")

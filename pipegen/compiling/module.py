@@ -7,14 +7,10 @@ from pathlib import Path
 
 from pipegen.compiling.installed import DSL_OF_BACKEND
 from pipegen.errors import Problem, listing
+from pipegen.vendor.header import read_header
 from pipegen.vocabulary import BACKENDS
 
 DEFAULT_ARCH = "sm_90a"
-# The header stands on the first lines; a look-alike further down is somebody's text.
-_SEARCHED = 8192
-_HEADER = re.compile(
-    r"^# pipegen: (?P<op>[\w-]+) \| (?P<backend>[\w-]+) \| (?P<arch>\w+) \|", re.MULTILINE
-)
 _IMPORTS = {
     "cute": re.compile(r"^\s*(?:import|from)\s+cutlass\b", re.MULTILINE),
     "pallas": re.compile(
@@ -47,17 +43,17 @@ class Module:
 
 def has_header(text: str) -> bool:
     """Whether pipegen wrote this file."""
-    return _HEADER.search(text[:_SEARCHED]) is not None
+    return read_header(text) is not None
 
 
 def read_module(path: Path, text: str, arch: str = DEFAULT_ARCH) -> Module | Problem:
     """The file as a module. Without a header its imports tell the DSL, and `arch` is taken."""
-    header = _HEADER.search(text[:_SEARCHED])
+    header = read_header(text)
     if header:
-        if header["backend"] in DSL_OF_BACKEND:
-            return Module(path, text, header["backend"], header["arch"], True)
+        if header.backend in DSL_OF_BACKEND:
+            return Module(path, text, header.backend, header.arch, True)
         return Problem(
-            f"its header names the backend {header['backend']!r}, which this pipegen does not know",
+            f"its header names the backend {header.backend!r}, which this pipegen does not know",
             file=str(path),
             allowed=listing(BACKENDS),
         )

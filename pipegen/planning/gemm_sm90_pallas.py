@@ -18,8 +18,9 @@ from pipegen.planning.smem_pallas import (
 )
 from pipegen.vocabulary import DTYPE
 
-# emit_pipeline and its warp-specialized form let each copy arrive once as it arms its own bytes.
-FULL_ARRIVALS = 2
+# Read in the PTX of all three jax versions (Warpgroup semantics): every thread of the issuing
+# warpgroup arrives for each of the two copies, and arms its share of the bytes.
+FULL_ARRIVALS = 2 * WARPGROUP
 
 
 def plan_gemm_sm90_pallas(
@@ -31,7 +32,7 @@ def plan_gemm_sm90_pallas(
     stages, buffers = budget.split.stages, budget.split.store_buffers
     warpgroups = consumer_warpgroups(description)
     cluster = description.cluster.shape or (1, 1)
-    arrivals = warpgroups * multicast_partners(cluster)
+    arrivals, _ = _empty_arrivals(warpgroups, cluster)
     mainloop = PipelinePlan(
         name="mainloop",
         producer="tma",
@@ -46,7 +47,7 @@ def plan_gemm_sm90_pallas(
         emptied_by=(
             "the warpgroup itself, one step later"
             if emit
-            else "one arrive of each consumer warpgroup and multicast partner"
+            else "all consumer threads; in a cluster, one of each warpgroup and CTA"
         ),
     )
     epilogue = PipelinePlan(
@@ -78,7 +79,7 @@ def plan_gemm_sm90_pallas(
         template=template,
         pipelines=(mainloop, epilogue),
         roles=_roles(description, emit, warpgroups),
-        numbers=_numbers(description, budget, arrivals),
+        numbers=_numbers(description, budget),
         stage_limit=limit,
         values=template_values(description, budget),
     )
@@ -101,9 +102,19 @@ def _roles(description: KernelDescription, emit: bool, warpgroups: int) -> tuple
     return (loads, consumers)
 
 
-def _numbers(
-    description: KernelDescription, budget: SmemBudget, arrivals: int
-) -> tuple[Number, ...]:
+def _empty_arrivals(warpgroups: int, cluster: tuple[int, int]) -> tuple[int, str]:
+    """Arrivals that empty a stage, and the formula (read in the PTX of all three jax versions).
+
+    Alone, every thread of each consumer warpgroup arrives; a cluster's barrier takes one arrive of
+    each warpgroup of each CTA that shares a tile with this one.
+    """
+    partners = multicast_partners(cluster)
+    if partners == 1:
+        return warpgroups * WARPGROUP, f"{warpgroups} * 128"
+    return warpgroups * partners, f"{warpgroups} * {partners}"
+
+
+def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number, ...]:
     m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
     a, b, out = (
         DTYPE[str(word)]
@@ -136,7 +147,7 @@ def _numbers(
         threads_formula = f"128 * ({warpgroups} + 1)"
     if description.pipeline["mainloop"].stages != "auto":
         stage_formula = "given"
-    partners = multicast_partners(cluster)
+    arrivals, arrivals_formula = _empty_arrivals(warpgroups, cluster)
     numbers = [
         Number("a_stage_bytes", budget.a_bytes, "B", f"{m} * {k} * {a.bytes}", "dense A tile"),
         Number("b_stage_bytes", budget.b_bytes, "B", f"{n} * {k} * {b.bytes}", "dense B tile"),
@@ -151,22 +162,22 @@ def _numbers(
             "mainloop_full_arrive_count",
             FULL_ARRIVALS,
             "arrivals",
-            "1 + 1",
-            "one for each copy of a stage (jax, mosaic_gpu/pipeline.py)",
+            "2 * 128",
+            "the issuing warpgroup's threads, for each copy of a stage (read in the PTX)",
         ),
         Number(
             "mainloop_empty_arrive_count",
             arrivals,
             "arrivals",
-            f"{warpgroups} * {partners}",
-            "one for each consumer warpgroup and multicast partner (jax, mosaic_gpu/pipeline.py)",
+            arrivals_formula,
+            "alone: all consumer threads; in a cluster: warpgroups times CTAs (read in the PTX)",
         ),
         Number(
             "mainloop_drained_arrive_count",
             arrivals,
             "arrivals",
-            f"{warpgroups} * {partners}",
-            "consumer warpgroups that tell the producer that a tile's last stages are read",
+            arrivals_formula,
+            "consumers that tell the producer that a tile's last stages are read",
         ),
         Number(
             "delay_release",
@@ -248,7 +259,7 @@ def _numbers(
     if not emit:
         numbers += [
             Number(
-                "producer_registers", producer, "registers a thread", "given or 40", "setmaxnreg"
+                "producer_registers", producer, "registers a thread", "given or 48", "setmaxnreg"
             ),
             Number(
                 "consumer_registers",

@@ -6,7 +6,6 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import (
-    consumer_warpgroups,
     delay_release,
     splits_m,
     warpgroup_tile,
@@ -33,7 +32,6 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     epi_m, epi_n = budget.epi_tile_mn
     delay = delay_release(description)
     split_m = splits_m(description)
-    split_n = consumer_warpgroups(description) > 1 and not split_m
     swizzle = widest_swizzle((k if a_k else rows) * a.bytes, (k if b_k else columns) * b.bytes)
     out_swizzle = widest_swizzle(epi_n * out.bytes)
     clustered = cluster_m * cluster_n > 1
@@ -43,7 +41,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "out": out,
         "cluster_m": cluster_m,
         "cluster_n": cluster_n,
-        "cluster_size": cluster_m * cluster_n,
+        # Clusters that a persistent grid launches: all that the SMs hold at once.
+        "cluster_grid": "sm_count // 2",
         "wg_tile_m": rows,
         "wg_tile_n": columns,
         "epi_tile_m": epi_m,
@@ -51,7 +50,6 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "epi_subtiles": budget.subtiles,
         "epi_subtiles_n": columns // epi_n,
         "stores_in_flight": budget.split.store_buffers - 1,
-        "stores_reuse": budget.split.store_buffers < budget.subtiles,
         "delay_release": delay,
         "tolerance": "1e-3" if out.bits == 32 else "1e-2",
         "mma_swizzle": swizzle,
@@ -60,8 +58,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "out_swizzle_columns": out_swizzle // out.bytes,
         **_operand_words("a", "m", a_k),
         **_operand_words("b", "n", b_k),
-        "a_part": _part("a", a_k, split_m),
-        "b_part": _part("b", not b_k, split_n, rows_first=b_k),
+        "a_part": _a_part(a_k, split_m),
+        "b_part": "b_smem.T" if b_k else "b_smem",
         "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
         "b_reference": "b.swapaxes(-1, -2)" if b_k else "b",
         "drained_type": (
@@ -74,26 +72,18 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "interpret_size": f"{m + 8}, {n + 64}, {3 * k}, 2",
         "interpret_sm_count": 2 * cluster_m * cluster_n,
         "clustered": clustered,
-        "single_cta": not clustered,
         "a_multicast": cluster_n > 1,
         "b_multicast": cluster_m > 1,
         "split_m": split_m,
-        "split_n": split_n,
         "delayed": delay > 0,
-        "prompt": delay == 0,
     }
 
 
-def _part(operand: str, plain: bool, split: bool, rows_first: bool | None = None) -> str:
-    """What a warpgroup multiplies of an operand's SMEM tile, as (M, K) for A and (K, N) for B.
-
-    `plain`: the tile is stored that way round; else it is transposed. `rows_first`: the part is
-    of the stored rows (else of the stored columns).
-    """
-    first = plain if rows_first is None else rows_first
-    index = ("part" if first else ":, part") if split else ""
-    text = f"{operand}_smem.at[{index}]" if split else f"{operand}_smem"
-    return text if plain else f"{text}.T"
+def _a_part(k_major: bool, split: bool) -> str:
+    """What a warpgroup multiplies of A's SMEM tile, as (M, K)."""
+    if not split:
+        return "a_smem" if k_major else "a_smem.T"
+    return "a_smem.at[part]" if k_major else "a_smem.at[:, part].T"
 
 
 def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         epi_tile_mn=(epi_m, epi_n),
         subtiles=subtiles,
         split=split,
-        buffer_range=(fewest, max(fewest, roomy.store_buffers)),
+        buffer_choices=tuple(range(fewest, max(fewest, roomy.store_buffers) + 1)),
     )
 
 

@@ -10,8 +10,8 @@ from pipegen.arithmetic import SmemSplit
 class SmemBudget:
     """What must fit in `capacity`, and the split that the description asks for.
 
-    `subtiles` are the stores that empty one accumulator; `buffer_range` the fewest and the most
-    store buffers that can be had beside the chosen stages.
+    `subtiles` are the stores that empty one accumulator; `buffer_choices` the numbers of store
+    buffers that can be had beside the chosen stages.
     """
 
     capacity: int
@@ -21,7 +21,7 @@ class SmemBudget:
     epi_tile_mn: tuple[int, int]
     subtiles: int
     split: SmemSplit
-    buffer_range: tuple[int, int]
+    buffer_choices: tuple[int, ...]
 
     @property
     def stage_bytes(self) -> int:

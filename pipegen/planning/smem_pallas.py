@@ -14,7 +14,7 @@ from pipegen.vocabulary import DTYPE
 
 # Blocks of `emit_pipeline` that share an SM: one's epilogue overlaps the other's mainloop.
 EMIT_PIPELINE_BLOCKS = 2
-WARP_SPECIALIZED_BUFFERS = 2
+MOST_BUFFERS = 8
 MOST_STAGES = 32
 
 
@@ -33,18 +33,14 @@ def consumer_warpgroups(description: KernelDescription) -> int:
 
 
 def splits_m(description: KernelDescription) -> bool:
-    """Whether two consumer warpgroups share the tile's rows (else its columns)."""
-    warpgroups = consumer_warpgroups(description)
-    return warpgroups > 1 and (description.tile.m or 0) % (64 * warpgroups) == 0
+    """Whether two consumer warpgroups share the tile's rows (rule PG203: 64 or 128 each)."""
+    return consumer_warpgroups(description) > 1
 
 
 def warpgroup_tile(description: KernelDescription) -> tuple[int, int]:
     """Rows and columns of the tile that one warpgroup computes."""
     m, n = description.tile.m or 0, description.tile.n or 0
-    warpgroups = consumer_warpgroups(description)
-    if warpgroups == 1:
-        return m, n
-    return (m // warpgroups, n) if splits_m(description) else (m, n // warpgroups)
+    return m // consumer_warpgroups(description), n
 
 
 def store_tile(description: KernelDescription) -> tuple[int, int]:
@@ -78,7 +74,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         held = subtiles if buffers == "auto" else buffers
     else:
         capacity = hardware.smem_per_block
-        held = min(WARP_SPECIALIZED_BUFFERS, subtiles) if buffers == "auto" else buffers
+        held = _persistent_buffers(subtiles)[0] if buffers == "auto" else buffers
     extra = 0 if emit else MBARRIER_BYTES * delay_release(description)
     barriers_a_stage = 1 if emit else 2
 
@@ -92,7 +88,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     fitting = [s for s in range(1, MOST_STAGES + 1) if total(s, held) <= capacity]
     chosen = (max(fitting, default=0)) if stages == "auto" else stages
     barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra
-    most = max((b for b in range(1, subtiles + 1) if total(chosen, b) <= capacity), default=1)
+    possible = range(1, subtiles + 1) if emit else sorted(_persistent_buffers(subtiles))
     return SmemBudget(
         capacity=capacity,
         a_bytes=a_bytes,
@@ -101,5 +97,15 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         epi_tile_mn=(rows, columns),
         subtiles=subtiles,
         split=SmemSplit(chosen, held, barrier_bytes, total(chosen, held)),
-        buffer_range=(1, most),
+        buffer_choices=tuple(b for b in possible if total(chosen, b) <= capacity),
     )
+
+
+def _persistent_buffers(subtiles: int) -> tuple[int, ...]:
+    """Numbers of store buffers for a kernel that computes tile after tile, the best one first.
+
+    They divide the tile's stores, so that every tile begins with the buffer after the last one's:
+    else the first store of a tile overwrites what the last store of the tile before still reads.
+    """
+    divisors = [d for d in range(2, MOST_BUFFERS + 1) if subtiles % d == 0]
+    return (*divisors, 1)

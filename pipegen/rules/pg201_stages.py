@@ -20,7 +20,7 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, listing, nearest_number
 from pipegen.planning.smem import smem_of, stage_range
 
 DERIVED = True
@@ -58,12 +58,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         )
         return
     buffers = description.pipeline["epilogue"].stages
-    low, high = budget.buffer_range
-    if buffers != "auto" and not low <= buffers <= high:
+    choices = budget.buffer_choices
+    if buffers != "auto" and buffers not in choices:
         yield Problem(
-            f"the epilogue can use {low} to {high} buffers of {budget.buffer_bytes} B here",
+            f"the epilogue has {budget.subtiles} stores of {budget.buffer_bytes} B a tile, and "
+            f"{listing(choices) or 'no number of'} buffers that fit beside the ring",
             "pipeline.epilogue.stages",
             buffers,
-            f'"auto" or {low} to {high}',
-            str(low if buffers < low else high),
+            f'"auto"{"".join(f", {choice}" for choice in choices)}',
+            nearest_number(buffers, choices),
         )

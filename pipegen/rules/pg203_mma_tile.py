@@ -34,9 +34,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     m, n, k = tile.m, tile.n, tile.k
     if m is None or n is None or k is None or warpgroups not in (1, 2):
         return
-    # Pallas lets two warpgroups share the columns of a tile of 64 rows.
-    shared_columns = description.kernel.backend == "pallas" and warpgroups == 2
-    rows = (64, *sizes_m(2)) if shared_columns else sizes_m(warpgroups)
+    rows = sizes_m(warpgroups)
     if m not in rows:
         yield Problem(
             f"wgmma computes 64 rows for each of {warpgroups} consumer warpgroups",
@@ -45,15 +43,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             listing(rows),
             nearest_number(m, rows),
         )
-    step = 32 if shared_columns and m == 64 else 16
-    columns = tuple(range(step, MAX_N + 1, step))
+    columns = tuple(range(16, MAX_N + 1, 16))
     if n not in columns:
-        why = f"each warpgroup's epilogue stores {step} columns at a time"
+        why = "the epilogue stores 16 columns or more at a time"
         yield Problem(
             "wgmma has no such N" if n % 8 or not 8 <= n <= MAX_N else why,
             "tile.n",
             n,
-            f"multiples of {step} from {step} to {MAX_N}",
+            f"multiples of 16 from 16 to {MAX_N}",
             nearest_number(n, columns),
         )
     depths = sizes_k(DTYPE[description.dtype.a].bits)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checked-in kernels compile without a GPU, and the compiler agrees with the plan."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipegen.compiling.installed import dsl as find_dsl
+from pipegen.description_file import load_description
+from pipegen.planning import plan
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "generated").rglob("*.py"))
+
+
+def check(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipegen", "check", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What `pipegen check generated` says of every module."""
+    done = check("generated", "--format", "json")
+    assert done.returncode in (0, 1), done.stderr
+    return {Path(entry["path"]).name: entry for entry in json.loads(done.stdout)["modules"]}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_it_compiles_as_planned(report, path):
+    """Fresh, a cubin for its architecture, no spills, and the SMEM that the plan computed."""
+    entry = report[path.name]
+    assert entry["fresh"] == "fresh"
+    compiled = entry["compile"]
+    if compiled["status"] == "skip":
+        pytest.skip(compiled["message"])
+    assert compiled["status"] == "ok", compiled["message"]
+    assert compiled["spill_bytes"] == 0
+    made = plan(load_description(path.with_suffix(".toml")))
+    assert compiled["smem_bytes"] == made.number("smem_bytes").value
+
+
+def test_a_second_run_is_quick(report):
+    """Everything comes from the cache: under 2 s of processor time for all of generated/."""
+    before = os.times()
+    done = check("generated")
+    after = os.times()
+    assert done.returncode == 0, done.stdout
+    spent = after.children_user + after.children_system
+    assert spent - before.children_user - before.children_system < 2.0
+
+
+@pytest.mark.parametrize("dsl", ["cute", "pallas"])
+def test_a_module_runs_by_itself(dsl, tmp_path):
+    """Copied to another folder, without pipegen on the path: compile, or say why it cannot."""
+    found = find_dsl(dsl)
+    if found.reason:
+        pytest.skip(found.reason)
+    source = next(path for path in MODULES if path.parent.name == dsl)
+    (tmp_path / "vendored.py").write_bytes(source.read_bytes())
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "vendored.py", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    compiled = run("--compile-only")
+    assert compiled.returncode == 0, compiled.stderr
+    assert compiled.stdout.startswith("PASS")
+    bare = run()
+    assert bare.returncode == 0, bare.stderr
+    assert bare.stdout.startswith("SKIP") or "PASS" in bare.stdout
+    for size in ("1,2", "a,b,c"):
+        wrong = run("--size", size)
+        assert wrong.returncode == 2
+        assert "Traceback" not in wrong.stderr
+
+
+def test_an_edit_is_reported_and_compiled_as_it_stands(tmp_path):
+    """An edited module stays checked; an edit that breaks it is found."""
+    source = ROOT / "generated" / "cute" / "gemm_sm90_c1x1.py"
+    for path in (source, source.with_suffix(".toml")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    target = tmp_path / source.name
+    target.write_text(source.read_text() + "\n# ours\n")
+    entry = json.loads(check(tmp_path, "--format", "json").stdout)["modules"][0]
+    assert entry["fresh"] == "edited"
+    if entry["compile"]["status"] == "skip":
+        pytest.skip(entry["compile"]["message"])
+    assert entry["compile"]["status"] == "ok"
+    target.write_text(source.read_text().replace("MAINLOOP_STAGES = 4", "MAINLOOP_STAGES = 5"))
+    done = check(tmp_path, "--format", "json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["modules"][0]["compile"]["status"] != "ok"
+
+
+def test_committed_h200_results_cover_every_module():
+    """A GPU test cannot run in CI: the results of a run on an H200 are checked in instead."""
+    verified = json.loads((ROOT / "benchmarks" / "hopper_verify.json").read_text())
+    passed = {
+        result["module"]
+        for result in verified["results"]
+        if result["rows"] and all(row["passed"] for row in result["rows"])
+    }
+    assert {path.name for path in MODULES} <= passed
