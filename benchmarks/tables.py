@@ -37,14 +37,14 @@ def speed_table(results: list[dict[str, Any]]) -> list[str]:
 def verify_lines(results: list[dict[str, Any]]) -> list[str]:
     """How many modules and sizes passed, and the worst error for each kind of output."""
     rows = [row for result in results for row in result["rows"]]
-    passed = sum(row["passed"] for row in rows)
+    passed = f"{sum(row['passed'] for row in rows)} of {len(rows)}"
     worst: dict[str, float] = {}
     for result in results:
         kind = result["out_type"]
         worst[kind] = max(worst.get(kind, 0.0), *(row["error"] for row in result["rows"]))
     errors = ", ".join(f"{kind} {error:.1e}" for kind, error in sorted(worst.items()))
     return [
-        f"{len(results)} modules x {len(rows) // len(results)} sizes, {passed} of {len(rows)} right; "
+        f"{len(results)} modules x {len(rows) // len(results)} sizes, {passed} right; "
         f"each with the same bits twice. Worst relative error by output type: {errors}."
     ]
 
