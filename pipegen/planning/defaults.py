@@ -97,8 +97,7 @@ def _fill_roles(
         # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
         consumer["warpgroups"] = 2 if tile["m"] % 128 == 0 else 1
     if producer["registers"] is None:
-        # With 40, the address arithmetic of Mosaic GPU's loads spills in some jax versions.
-        producer["registers"] = 48 if kernel.backend == "pallas" else 40
+        producer["registers"] = 40
     if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:
         if kernel.backend == "pallas":
             consumer["registers"] = pallas_consumer_registers(

@@ -259,7 +259,7 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
     if not emit:
         numbers += [
             Number(
-                "producer_registers", producer, "registers a thread", "given or 48", "setmaxnreg"
+                "producer_registers", producer, "registers a thread", "given or 40", "setmaxnreg"
             ),
             Number(
                 "consumer_registers",

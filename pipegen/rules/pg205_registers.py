@@ -11,6 +11,8 @@ Why
 
 Example
     Three warpgroups start with 168 registers a thread, 504 together: 40 + 2 * 240 = 520 hangs.
+    In Pallas, 48 for the memory warpgroup makes Mosaic GPU ask for 48 + 2 * 232 = 512: seen to
+    hang on an H200 (jax 0.11.2).
 
 Use instead
     Leave registers out: pipegen fills in 40 for the producer and the most that remains.
@@ -20,8 +22,8 @@ from collections.abc import Iterator
 
 from pipegen.arithmetic import launch_registers, pallas_consumer_registers, setmaxnreg_valid
 from pipegen.description import KernelDescription, Role
-from pipegen.errors import Problem, listing
-from pipegen.hardware import HARDWARE, WARPGROUP
+from pipegen.errors import Problem, listing, nearest_number
+from pipegen.hardware import HARDWARE, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP
 
 DERIVED = True
 
@@ -73,32 +75,46 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
 
 
 def _split(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:
-    """All roles together against what the launch allocated, or what the emitter makes of it."""
+    """All roles together against what the launch allocated."""
+    pallas = description.kernel.backend == "pallas"
     consumers = consumer.warpgroups or 1
     given, loads = consumer.registers or 0, producer.registers or 0
-    if description.kernel.backend == "pallas":
+    if pallas and given != pallas_consumer_registers(loads, consumers):
         derived = pallas_consumer_registers(loads, consumers)
-        if given != derived:
-            yield Problem(
-                f"emit_pipeline_warp_specialized gives each consumer thread (512 - {loads}) / "
-                f"{consumers} registers, whatever is asked for",
-                "role.consumer.registers",
-                given,
-                str(derived),
-                f"{derived}, or another role.producer.registers",
-            )
+        yield Problem(
+            f"emit_pipeline_warp_specialized gives each consumer thread (512 - {loads}) / "
+            f"{consumers} registers, whatever is asked for",
+            "role.consumer.registers",
+            given,
+            str(derived),
+            f"{derived}, or another role.producer.registers",
+        )
         return
     warpgroups = 1 + consumers
     start = launch_registers(WARPGROUP * warpgroups, HARDWARE[description.kernel.arch])
+    pool = start * warpgroups
     asked = loads + consumers * given
-    if asked > start * warpgroups:
-        most = (start * warpgroups - loads) // consumers // 8 * 8
+    if asked <= pool:
+        return
+    why = (
+        f"{warpgroups} warpgroups start with {start} registers a thread, {pool} together; "
+        f"{loads} + {consumers} * {given} = {asked} would wait for ever"
+    )
+    if pallas:
+        fitting = [
+            count
+            for count in range(SETMAXNREG_MIN, 129, SETMAXNREG_STEP)
+            if count + consumers * pallas_consumer_registers(count, consumers) <= pool
+        ]
         yield Problem(
-            f"{warpgroups} warpgroups start with {start} registers a thread, "
-            f"{start * warpgroups} together; {loads} + {consumers} * {given} = {asked} would wait "
-            "for ever",
-            "role.consumer.registers",
-            given,
-            f"at most {most}",
-            str(most),
+            why,
+            "role.producer.registers",
+            loads,
+            listing(fitting),
+            nearest_number(loads, fitting),
         )
+        return
+    most = (pool - loads) // consumers // SETMAXNREG_STEP * SETMAXNREG_STEP
+    yield Problem(
+        why, "role.consumer.registers", given, f"at most {most}", nearest_number(given, [most])
+    )
