@@ -5,12 +5,14 @@ python benchmarks/tables.py README.md            rewrite what stands between the
 python benchmarks/tables.py --check README.md    exit code 1 if that would change anything
 """
 
+import hashlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+PACKAGES = ("torch", "nvidia-cutlass-dsl", "jax")
 BEGIN, END = "<!-- h200 tables -->\n", "<!-- /h200 tables -->"
 
 
@@ -49,22 +51,42 @@ def verify_lines(results: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def changed_since(results: list[dict[str, Any]]) -> list[str]:
+    """Modules whose text below the header is not what ran."""
+    paths = {path.name: path for path in (HERE.parent / "generated").rglob("*.py")}
+    return [
+        result["module"]
+        for result in results
+        if result["module"] not in paths or body_digest(paths[result["module"]]) != result["body"]
+    ]
+
+
+def body_digest(path: Path) -> str:
+    """The digest that the worker records: of what follows the header."""
+    text = path.read_text(encoding="utf-8")
+    return hashlib.sha256(text[text.index('"""') :].encode()).hexdigest()[:12]
+
+
 def tables() -> str:
     """The markdown between the markers."""
     verify, speed = read("hopper_verify.json"), read("hopper_speed.json")
-    facts = speed["machine"]
-    versions = ", ".join(
-        f"{name} {facts[name]}" for name in ("torch", "nvidia-cutlass-dsl", "jax") if name in facts
-    )
-    lines = [
-        *verify_lines(verify["results"]),
+    facts = verify["machine"]
+    versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
+    changed = changed_since(verify["results"])
+    lines = verify_lines(verify["results"])
+    if changed:
+        lines += ["", f"Changed since that run: {', '.join(changed)}."]
+    lines += [
         "",
-        "TFLOP/s in bf16, and the ratio to cuBLAS (`torch.mm`) in the same interleaved rounds:",
+        "bf16, TFLOP/s and the ratio to cuBLAS (`torch.mm`) in the same interleaved rounds:",
+    ]
+    for run in speed["runs"]:
+        if run["shown"]:
+            lines += ["", f"{run['title']}:", "", *speed_table(run["results"])]
+    lines += [
         "",
-        *speed_table(speed["results"]),
-        "",
-        f"{facts['gpu'].split(',')[0]}, {versions}; {speed['date']}. Results and commands are in "
-        "`benchmarks/`: `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
+        f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures, notes and commands "
+        "are in `benchmarks/`: `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
     ]
     return "\n".join(lines) + "\n"
 
