@@ -83,10 +83,11 @@ def tables() -> str:
     for run in speed["runs"]:
         if run["shown"]:
             lines += ["", f"{run['title']}:", "", *speed_table(run["results"])]
+            lines += ["", run["note"]] if run["note"] else []
     lines += [
         "",
-        f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures, notes and commands "
-        "are in `benchmarks/`: `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
+        f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands are in "
+        "`benchmarks/`: `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
     ]
     return "\n".join(lines) + "\n"
 
