@@ -86,8 +86,8 @@ def tables() -> str:
             lines += ["", run["note"]] if run["note"] else []
     lines += [
         "",
-        f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands are in "
-        "`benchmarks/`: `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
+        f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands: "
+        "`benchmarks/`, `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
     ]
     return "\n".join(lines) + "\n"
 
