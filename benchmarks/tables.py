@@ -5,11 +5,12 @@ python benchmarks/tables.py README.md            rewrite what stands between the
 python benchmarks/tables.py --check README.md    exit code 1 if that would change anything
 """
 
-import hashlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from code_digest import code_digest
 
 HERE = Path(__file__).parent
 PACKAGES = ("torch", "nvidia-cutlass-dsl", "jax")
@@ -52,19 +53,13 @@ def verify_lines(results: list[dict[str, Any]]) -> list[str]:
 
 
 def changed_since(results: list[dict[str, Any]]) -> list[str]:
-    """Modules whose text below the header is not what ran."""
+    """Modules whose code is not what ran (comments aside)."""
     paths = {path.name: path for path in (HERE.parent / "generated").rglob("*.py")}
     return [
         result["module"]
         for result in results
-        if result["module"] not in paths or body_digest(paths[result["module"]]) != result["body"]
+        if result["module"] not in paths or code_digest(paths[result["module"]]) != result["code"]
     ]
-
-
-def body_digest(path: Path) -> str:
-    """The digest that the worker records: of what follows the header."""
-    text = path.read_text(encoding="utf-8")
-    return hashlib.sha256(text[text.index('"""') :].encode()).hexdigest()[:12]
 
 
 def tables() -> str:

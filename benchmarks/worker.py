@@ -8,7 +8,6 @@ Runs in its own process (see hopper.py), so that a deadlock costs its time limit
 Data are N(0,1), fresh for each size; outputs are poisoned with NaN; the reference is float64.
 """
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -22,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from code_digest import code_digest
 
 TORCH = {
     "bf16": torch.bfloat16,
@@ -54,12 +54,6 @@ def description(path: Path) -> dict[str, Any]:
             break
         toml.append(line[4:])
     return tomllib.loads("\n".join(toml))
-
-
-def body_digest(path: Path) -> str:
-    """The first 12 hex digits of the SHA-256 of what follows the header: what really runs."""
-    text = path.read_text(encoding="utf-8")
-    return hashlib.sha256(text[text.index('"""') :].encode()).hexdigest()[:12]
 
 
 class Kernel:
@@ -274,7 +268,7 @@ def main() -> None:
     else:
         shapes = [tuple(int(size) for size in word.split(",")) for word in rest]
         rows = speed(kernel, [(m, n, k) for m, n, k in shapes])
-    result = {"out_type": kernel.out_type, "body": body_digest(kernel.path), "rows": rows}
+    result = {"out_type": kernel.out_type, "code": code_digest(kernel.path), "rows": rows}
     print("RESULT " + json.dumps(result))
 
 

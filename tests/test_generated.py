@@ -91,22 +91,51 @@ def test_a_module_runs_by_itself(dsl, tmp_path):
         assert "Traceback" not in wrong.stderr
 
 
-def test_an_edit_is_reported_and_compiled_as_it_stands(tmp_path):
-    """An edited module stays checked; an edit that breaks it is found."""
-    source = ROOT / "generated" / "cute" / "gemm_sm90_c1x1.py"
-    for path in (source, source.with_suffix(".toml")):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+RELU = {
+    # The line that the hook's docstring proposes.
+    "cute/gemm_sm90_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
+    "pallas/pallas_gemm_sm90_ws": "return jnp.maximum(acc, 0.0)",
+    "pallas/pallas_gemm_sm90_emit_pipeline": "return jnp.maximum(acc, 0.0)",
+}
+
+
+def with_relu(text: str, line: str) -> str:
+    """The module with a ReLU in its hook, put in as a user would."""
+    opening = text.index('"""', text.index("def epilogue_op"))
+    end = text.index('"""', opening + 3) + 4
+    assert line in text[opening:end]
+    return f"{text[:end]}    {line}\n{text[end:]}"
+
+
+@pytest.mark.parametrize("name", RELU)
+def test_an_edit_is_reported_and_compiled_as_it_stands(name, tmp_path):
+    """The hook's own example goes in; the file counts as edited, and still compiles."""
+    source = ROOT / "generated" / f"{name}.py"
     target = tmp_path / source.name
-    target.write_text(source.read_text() + "\n# ours\n")
+    target.with_suffix(".toml").write_bytes(source.with_suffix(".toml").read_bytes())
+    target.write_text(with_relu(source.read_text(), RELU[name]))
     entry = json.loads(check(tmp_path, "--format", "json").stdout)["modules"][0]
     assert entry["fresh"] == "edited"
     if entry["compile"]["status"] == "skip":
         pytest.skip(entry["compile"]["message"])
     assert entry["compile"]["status"] == "ok"
-    target.write_text(source.read_text().replace("MAINLOOP_STAGES = 4", "MAINLOOP_STAGES = 5"))
+
+
+@pytest.mark.parametrize("name", ["cute/gemm_sm90_c1x1", "pallas/pallas_gemm_sm90_ws"])
+def test_an_edit_that_breaks_the_kernel_is_found(name, tmp_path):
+    """One stage more than fits: the compiler or the SMEM limit says so, exit code 1."""
+    source = ROOT / "generated" / f"{name}.py"
+    target = tmp_path / source.name
+    target.with_suffix(".toml").write_bytes(source.with_suffix(".toml").read_bytes())
+    text = source.read_text()
+    assert "MAINLOOP_STAGES = 4" in text
+    target.write_text(text.replace("MAINLOOP_STAGES = 4", "MAINLOOP_STAGES = 5"))
     done = check(tmp_path, "--format", "json")
+    entry = json.loads(done.stdout)["modules"][0]
+    if entry["compile"]["status"] == "skip":
+        pytest.skip(entry["compile"]["message"])
     assert done.returncode == 1
-    assert json.loads(done.stdout)["modules"][0]["compile"]["status"] != "ok"
+    assert entry["compile"]["status"] != "ok"
 
 
 def test_committed_h200_results_cover_every_module():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 7057aeafe5e1
-# text: 89e44e0b9319
+# template: pallas/gemm_sm90_warp_specialized.py.j2 b32d387cd967
+# text: 8085de3cbd4a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -115,7 +115,8 @@ def epilogue_op(acc, m, n, batch):
     A bias, handed to the kernel as `bias_gmem`, of N elements rounded up to a multiple of TILE_N:
 
         layout = plgpu.Layout.WGMMA.reduce(0)
-        bias = plgpu.load(bias_gmem, pl.ds(n, EPI_TILE_N), layout=layout, optimized=False)
+        piece = bias_gmem.at[pl.ds(n, EPI_TILE_N)]  # jax 0.10: load(bias_gmem, pl.ds(...), ...)
+        bias = plgpu.load(piece, layout=layout, optimized=False)
         return acc + lax.broadcast_in_dim(bias.astype(ACC_DTYPE), acc.shape, (1,))
     """
     return acc
