@@ -21,6 +21,7 @@ golden: $(BIN)/pipegen
 
 docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.selection_docs README.md docs/selection.md
+	$(BIN)/python -m pipegen.rules_docs docs/rules.md
 	$(BIN)/python benchmarks/tables.py README.md
 
 format: $(BIN)/pipegen

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule is documented, has a description that breaks it, and passes for what is checked in."""
+
+from pathlib import Path
+
+import pytest
+
+from pipegen.description_file import load_description
+from pipegen.rules import all_rules, find_problems
+from pipegen.rules_docs import rules_markdown
+
+ROOT = Path(__file__).parent.parent
+ERRORS = [path.read_text() for path in (ROOT / "tests" / "cases").glob("*/errors.txt")]
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_a_rule_is_explained(rule):
+    for heading in ("What it checks\n", "Why\n", "Example\n", "Use instead\n"):
+        assert heading in rule.doc
+    assert rule.doc.splitlines()[0].endswith(".")
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_a_rule_has_a_case_that_breaks_it(rule):
+    assert any(f"[{rule.code}]" in text for text in ERRORS)
+
+
+def test_what_is_checked_in_breaks_no_rule():
+    for path in (ROOT / "generated").rglob("*.toml"):
+        assert find_problems(load_description(path)) == []
+
+
+def test_the_page_of_rules_is_up_to_date():
+    assert (ROOT / "docs" / "rules.md").read_text(encoding="utf-8") == rules_markdown()
