@@ -79,42 +79,53 @@ class SmemSplit:
     total_bytes: int
 
 
+def smem_bytes(
+    operand_bytes: tuple[int, int], buffer_bytes: int, stages: int, store_buffers: int
+) -> int:
+    """Bytes of a block's SMEM: barriers, the A ring, the B ring and the store buffers, each from a
+    multiple of 1024 on (where a tile with the 128-byte swizzle may start: PTX, "wgmma", matrix
+    descriptor)."""
+    parts = [ring_barrier_bytes(stages), store_buffers * buffer_bytes]
+    parts += [stages * size for size in operand_bytes]
+    return sum(align_up(part, SWIZZLE_128B_ALIGNMENT) for part in parts)
+
+
 def split_smem(
     capacity: int,
-    stage_bytes: int,
+    operand_bytes: tuple[int, int],
     buffer_bytes: int,
     subtiles: int,
+    max_store_buffers: int,
     stages: int | None = None,
     store_buffers: int | None = None,
-    max_store_buffers: int = 4,
 ) -> SmemSplit:
     """As many stages as fit, then as many store buffers as fit beside them.
 
-    `stages` or `store_buffers` fix one of the two; None lets it grow. Stages are counted with two
-    store buffers (the fewest that let a store fly while the next subtile is written); what is left
-    goes to further buffers, up to `max_store_buffers` and the number of subtiles of a tile.
-    Barriers come first and take one alignment unit (1024 B: where the first swizzled tile starts).
+    `operand_bytes` are those of A and of B in one stage. `stages` or `store_buffers` fix one of the
+    two; None lets it grow. Stages are counted with two store buffers (the fewest that let a store
+    fly while the next subtile is written; one where a tile has one subtile); what is left goes to
+    further buffers, up to `max_store_buffers` and the number of subtiles of a tile.
     The result may exceed `capacity`, or have 0 stages: the caller decides what that means.
     """
-    fewest = min(2, subtiles) if store_buffers is None else store_buffers
+    fewest = fewest_store_buffers(subtiles) if store_buffers is None else store_buffers
     if stages is None:
-        per_stage = stage_bytes + ring_barrier_bytes(1)
-        stages = max(0, (capacity - fewest * buffer_bytes) // per_stage)
-        while stages and _barrier_room(stages) + stages * stage_bytes > (
-            capacity - fewest * buffer_bytes
-        ):
+        stages = max(0, (capacity - fewest * buffer_bytes) // sum(operand_bytes))
+        while stages and smem_bytes(operand_bytes, buffer_bytes, stages, fewest) > capacity:
             stages -= 1
-    room = _barrier_room(stages)
     if store_buffers is None:
-        left = capacity - room - stages * stage_bytes
-        store_buffers = max(fewest, min(max_store_buffers, subtiles, left // buffer_bytes))
-    total = room + stages * stage_bytes + store_buffers * buffer_bytes
+        store_buffers = min(max_store_buffers, subtiles)
+        while (
+            store_buffers > fewest
+            and smem_bytes(operand_bytes, buffer_bytes, stages, store_buffers) > capacity
+        ):
+            store_buffers -= 1
+    total = smem_bytes(operand_bytes, buffer_bytes, stages, store_buffers)
     return SmemSplit(stages, store_buffers, ring_barrier_bytes(stages), total)
 
 
-def _barrier_room(stages: int) -> int:
-    # The first tile starts at the next alignment unit behind the barriers.
-    return align_up(max(1, ring_barrier_bytes(stages)), SWIZZLE_128B_ALIGNMENT)
+def fewest_store_buffers(subtiles: int) -> int:
+    """Store buffers that let one be read by TMA while another is written."""
+    return min(2, subtiles)
 
 
 def accumulator_registers(tile_m: int, tile_n: int, consumer_warpgroups: int) -> int:

@@ -91,7 +91,7 @@ def description_from_data(data: Mapping[str, Any], file: str = "") -> KernelDesc
     try:
         description = KernelDescription.model_validate(data)
     except ValidationError as error:
-        structural = problems_of(error, file)
+        structural = problems_of(error, data, file)
         found = list(structural)
         salvaged = _without(data, [entry["loc"] for entry in error.errors()])
         try:
@@ -144,7 +144,7 @@ def dump_description(description: KernelDescription) -> str:
     return tomlkit.dumps(document).strip() + "\n"
 
 
-def problems_of(error: ValidationError, file: str = "") -> list[Problem]:
+def problems_of(error: ValidationError, data: Mapping[str, Any], file: str = "") -> list[Problem]:
     """Each fault that pydantic found as a `Problem`; the branches of one union become one."""
     merged: dict[str, list[Any]] = {}
     for entry in error.errors():
@@ -152,6 +152,8 @@ def problems_of(error: ValidationError, file: str = "") -> list[Problem]:
         if any(isinstance(part, int) for part in entry["loc"]):
             # An element of the one array that we have: the fault is the array's.
             found["type"] = "tuple_type"
+            section, leaf = _key(entry["loc"]).split(".")
+            found["input"] = data[section][leaf]
         merged.setdefault(_key(entry["loc"]), []).append(found)
     return [_problem(key, entries, file) for key, entries in merged.items()]
 

@@ -48,26 +48,32 @@ def test_split_smem_of_the_default_gemm():
     # 232448 - 1024 (barriers) - 2 * 8192 (store buffers) = 215040; / 49152 = 4.375 -> 4 stages.
     # Left: 232448 - 1024 - 4 * 49152 = 34816; / 8192 = 4.25 -> 4 buffers.
     # Total: 1024 + 196608 + 32768 = 230400. Barriers: 4 full and 4 empty ones, 64 B.
-    split = arithmetic.split_smem(232448, 49152, 8192, 8)
+    split = arithmetic.split_smem(232448, (16384, 32768), 8192, 8, 4)
     assert split == arithmetic.SmemSplit(4, 4, 64, 230400)
 
 
 def test_split_smem_with_f32_output():
     # A buffer is 128 x 32 x 4 B = 16384. 232448 - 1024 - 32768 = 198656; / 49152 = 4.04 -> 4.
     # Left: 34816 / 16384 = 2.1 -> 2 buffers. Total: 1024 + 196608 + 32768.
-    split = arithmetic.split_smem(232448, 49152, 16384, 8)
+    split = arithmetic.split_smem(232448, (16384, 32768), 16384, 8, 4)
     assert split == arithmetic.SmemSplit(4, 2, 64, 230400)
 
 
 def test_split_smem_of_a_tile_that_does_not_fit():
     # 114688 B a stage: (232448 - 1024 - 2 * 8192) / 114688 = 1.87 -> one stage only.
-    assert arithmetic.split_smem(232448, 114688, 8192, 6).stages == 1
+    assert arithmetic.split_smem(232448, (65536, 49152), 8192, 6, 4).stages == 1
 
 
 def test_split_smem_keeps_what_was_fixed():
-    split = arithmetic.split_smem(232448, 49152, 8192, 8, stages=3, store_buffers=2)
+    split = arithmetic.split_smem(232448, (16384, 32768), 8192, 8, 4, 3, 2)
     # 1024 + 3 * 49152 + 2 * 8192 = 164864.
     assert (split.stages, split.store_buffers, split.total_bytes) == (3, 2, 164864)
+
+
+def test_smem_of_rings_that_are_no_multiple_of_1024():
+    # Tile 64 x 16 x 16 bf16, 3 stages: A 3 * 2048 = 6144; B 3 * 512 = 1536 -> 2048; one buffer of
+    # 64 x 16 x 2 = 2048; barriers 48 -> 1024. 1024 + 6144 + 2048 + 2048 = 11264, as compiled.
+    assert arithmetic.smem_bytes((2048, 512), 2048, 3, 1) == 11264
 
 
 @pytest.mark.parametrize(
@@ -112,21 +118,23 @@ def test_blocks_per_sm():
     assert arithmetic.blocks_per_sm(128, 128, 64000, SM90) == 3
 
 
-stage_sizes = st.integers(1, 60).map(lambda kib: kib * 1024)
+operand_sizes = st.integers(1, 120).map(lambda units: units * 512)
 buffer_sizes = st.integers(1, 32).map(lambda kib: kib * 1024)
 
 
-@given(stage_sizes, buffer_sizes, st.integers(1, 16))
-def test_split_smem_fills_and_never_exceeds(stage_bytes, buffer_bytes, subtiles):
+@given(operand_sizes, operand_sizes, buffer_sizes, st.integers(1, 16))
+def test_split_smem_fills_and_never_exceeds(a_bytes, b_bytes, buffer_bytes, subtiles):
     capacity = SM90.smem_per_block
-    split = arithmetic.split_smem(capacity, stage_bytes, buffer_bytes, subtiles)
+    operands = (a_bytes, b_bytes)
+    split = arithmetic.split_smem(capacity, operands, buffer_bytes, subtiles, 4)
     if split.stages == 0:
         return
     assert split.total_bytes <= capacity
-    one_more = arithmetic.split_smem(
-        capacity, stage_bytes, buffer_bytes, subtiles, stages=split.stages + 1
-    )
-    assert one_more.total_bytes > capacity
+    fewest = min(2, subtiles)
+    assert arithmetic.smem_bytes(operands, buffer_bytes, split.stages + 1, fewest) > capacity
+    if split.store_buffers < min(4, subtiles):
+        more = split.store_buffers + 1
+        assert arithmetic.smem_bytes(operands, buffer_bytes, split.stages, more) > capacity
 
 
 @given(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import pipegen as api
 from pipegen.description_file import MAX_BYTES, description_from_data, dump_description
 from pipegen.errors import InputError, Problem
+from pipegen.vocabulary import ARCHS, BACKENDS, OPS
 
 SHORTEST = '[kernel]\nop = "gemm"\nbackend = "cute"\narch = "sm_90a"\n'
 
@@ -125,6 +126,15 @@ def test_a_size_at_the_limit_is_read(tmp_path):
     assert api.load_description(write(tmp_path / "k.toml", text.encode())).kernel.op == "gemm"
 
 
+def test_an_array_with_a_wrong_element_is_shown_whole():
+    data = {
+        "kernel": {"op": "gemm", "backend": "cute", "arch": "sm_90a"},
+        "cluster": {"shape": [2.0, 1]},
+    }
+    with pytest.raises(InputError, match=r"cluster\.shape = \[2\.0, 1\]: wrong type"):
+        description_from_data(data)
+
+
 def test_schema_accepts_what_the_model_accepts():
     schema = api.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -167,12 +177,21 @@ KEYS = (
     "consumer registers"
 )
 keys = st.sampled_from(KEYS.split())
+kernels = st.fixed_dictionaries(
+    {
+        "op": st.sampled_from(OPS),
+        "backend": st.sampled_from(BACKENDS),
+        "arch": st.sampled_from(ARCHS),
+    },
+    optional={"name": words, "style": words},
+)
 tables = st.dictionaries(keys, st.one_of(values, st.dictionaries(keys, values, max_size=3)))
 
 
-@given(st.dictionaries(sections, st.one_of(values, tables), max_size=6))
-def test_any_data_gives_a_description_or_paragraphs(data):
+@given(st.dictionaries(sections, st.one_of(values, tables), max_size=6), kernels)
+def test_any_data_gives_a_description_or_paragraphs(data, kernel):
     """Whatever the file holds, the user gets paragraphs, never a traceback."""
+    data = data if "kernel" in data else {**data, "kernel": kernel}
     problems: tuple[Problem, ...] = ()
     try:
         description_from_data(data, "f.toml")

@@ -108,7 +108,7 @@ def test_errors_name_the_option(pipegen, tmp_path, options, words):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["my-gemm", "class", "1st", "a b", "../x", ""])
+@pytest.mark.parametrize("name", ["my-gemm", "class", "1st", "a b", "../x", "", "torch", "json"])
 def test_names_that_are_no_identifier(pipegen, tmp_path, name):
     result = pipegen("new", name, *GEMM)
     assert result.exit_code == 2
@@ -123,8 +123,19 @@ def test_new_without_options_in_a_pipe_says_what_is_missing(pipegen):
     assert "--backend" in result.stderr
 
 
-def test_bare_in_a_terminal_it_asks(tmp_path):
-    """A real terminal: the answers are typed, the files are written."""
+ASKED = {
+    # The answers up to the style; everything after is Enter.
+    "cute": ["asked", "", "cute", "", ""],
+    "cute, explicit-state": ["asked", "", "cute", "", "explicit-state"],
+    "pallas": ["asked", "", "pallas", "", ""],
+    "pallas, emit-pipeline": ["asked", "", "pallas", "", "emit-pipeline"],
+    "cute, fp8": ["asked", "", "cute", "", "", "e4m3"],
+}
+
+
+@pytest.mark.parametrize("answers", ASKED.values(), ids=ASKED)
+def test_bare_in_a_terminal_it_asks(answers, tmp_path):
+    """A real terminal: the answers are typed, and what it offers by itself can be written."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "pipegen", "new"],
@@ -135,8 +146,7 @@ def test_bare_in_a_terminal_it_asks(tmp_path):
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
     )
     os.close(child)
-    answers = "asked\n" + "\n" + "cute\n" + "\n" * 6
-    os.write(parent, answers.encode())
+    os.write(parent, ("\n".join(answers) + "\n" * 10).encode())
     shown = b""
     while True:
         try:
@@ -146,9 +156,19 @@ def test_bare_in_a_terminal_it_asks(tmp_path):
         if not piece:
             break
         shown += piece
-    assert process.wait(timeout=30) == 0, shown.decode()
+    assert process.wait(timeout=60) == 0, shown.decode()
     assert (tmp_path / "asked.toml").exists()
     assert (tmp_path / "asked.py").exists()
+
+
+def test_two_descriptions_of_one_file_are_refused(pipegen, tmp_path):
+    text = 'pipegen = 1\n[kernel]\nop = "gemm"\nbackend = "cute"\narch = "sm_90a"\nname = "x"\n'
+    (tmp_path / "a.toml").write_text(text)
+    (tmp_path / "b.toml").write_text(text)
+    result = pipegen("generate", ".")
+    assert result.exit_code == 2
+    assert "b.toml: writes x.py, and so does a.toml" in result.stderr
+    assert not (tmp_path / "x.py").exists()
 
 
 def test_generate_reports_every_broken_file_and_writes_none(pipegen, tmp_path):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 71de669504e4
-# text: cf75f81d9087
+# template: cute/gemm_sm90.py.j2 8d5025c2be5e
+# text: bd2120b802e9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,8 +22,8 @@ out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes outpu
 
 Roles of a CTA's 384 threads
   producer   warp 0 issues all TMA loads; warps 1 to 3 only give their registers away
-  consumer   warps 4 to 11: wgmma on 64 rows a warpgroup and instruction, then the epilogue;
-             warp 4 also issues the TMA stores
+  consumer   warps 4 to 11: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
+             also issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
@@ -34,12 +34,12 @@ Pipelines
              barrier with tx_count, which the copies complete as their bytes land (`commit` does
              nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
              this one loads.
-  epilogue   Filled by all consumer warps, 8192 B at a time; emptied by the TMA store. No
-             barriers: `commit` closes a bulk group, `acquire` waits until at most 3 groups still
-             read SMEM, so that the oldest buffer is free.
+  epilogue   Filled by all consumer warps with a piece of 128 x 32, 8192 B; emptied by the TMA
+             store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer groups
+             than buffers (4) still read SMEM, so that the oldest buffer is free.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
-  producer   load k0, k1, ...: up to 4 stages ahead     | load k0, k1, ... of tile t+1
+  producer   load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1
   consumer   wait k0, mma k0 | mma k1, release k0 | ... | release the last | epilogue t | mma ...
   stores                                                                   | subtiles of t ...
 
@@ -83,7 +83,7 @@ CONSUMER_WARPGROUPS, CONSUMER_THREADS = 2, 256  # 128 * 2
 THREADS = 384  # 128 * (1 + 2)
 PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the first consumer
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
-CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 rounded down to 8)
+CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
 STAGE_BYTES = 49152  # tx_count: 16384 + 32768, the A and the B tile

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 71de669504e4
-# text: 4f52d01a7e33
+# template: cute/gemm_sm90.py.j2 8d5025c2be5e
+# text: 964553b7e6c8
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,8 +27,8 @@ out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes outpu
 
 Roles of a CTA's 384 threads
   producer   warp 0 issues all TMA loads; warps 1 to 3 only give their registers away
-  consumer   warps 4 to 11: wgmma on 64 rows a warpgroup and instruction, then the epilogue;
-             warp 4 also issues the TMA stores
+  consumer   warps 4 to 11: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
+             also issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
@@ -39,12 +39,12 @@ Pipelines
              barrier with tx_count, which the copies complete as their bytes land (`commit` does
              nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
              this one loads.
-  epilogue   Filled by all consumer warps, 16384 B at a time; emptied by the TMA store. No
-             barriers: `commit` closes a bulk group, `acquire` waits until at most 1 groups still
-             read SMEM, so that the oldest buffer is free.
+  epilogue   Filled by all consumer warps with a piece of 128 x 32, 16384 B; emptied by the TMA
+             store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer groups
+             than buffers (2) still read SMEM, so that the oldest buffer is free.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
-  producer   load k0, k1, ...: up to 6 stages ahead     | load k0, k1, ... of tile t+1
+  producer   load k0, k1, ...: at most 6 stages ahead | load k0, k1, ... of tile t+1
   consumer   wait k0, mma k0 | mma k1, release k0 | ... | release the last | epilogue t | mma ...
   stores                                                                   | subtiles of t ...
 
@@ -89,7 +89,7 @@ CONSUMER_WARPGROUPS, CONSUMER_THREADS = 2, 256  # 128 * 2
 THREADS = 384  # 128 * (1 + 2)
 PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the first consumer
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
-CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 rounded down to 8)
+CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 16384) // 32768
 STAGE_BYTES = 32768  # tx_count: 16384 + 16384, the A and the B tile
@@ -294,7 +294,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()
 
-    # A CTA that has left cannot be signalled: the cluster leaves together.
+    # A CTA that has left cannot be signalled. The tail has waited for every arrive at this CTA's
+    # barriers; leaving together keeps that safe when the roles above are edited.
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_emit_pipeline.py.j2 6ffdec4b705a
-# text: 4aeb292cf0a8
+# template: pallas/gemm_sm90_emit_pipeline.py.j2 4fda69888361
+# text: 6b07ec4d0828
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -20,7 +20,7 @@
 """GEMM for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): f16 x f16 -> f32 -> f32.
 
 out[l] = A[l] @ B[l].T. A CTA is one warpgroup that loads, multiplies and stores one output tile of
-128 x 128. 2 CTAs share an SM: one's epilogue overlaps the other's mainloop.
+128 x 128. At least 2 CTAs share an SM: one's epilogue overlaps another's mainloop.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
   producer  one thread of the warpgroup issues the TMA loads, between two wgmma
@@ -37,8 +37,8 @@ Pipelines
             order takes the place of a barrier. A stage is filled again 1 step after its own,
             when its wgmma is known to be done.
   epilogue  plgpu.copy_smem_to_gmem. Filled by the warpgroup, 16384 B at a time, where the stages
-            were. No barriers: each copy is a bulk group, and all but the newest 3 must have
-            read SMEM before a buffer is written again.
+            were. No barriers: each copy is a bulk group, and fewer than there are buffers (4)
+            may still read SMEM when the oldest buffer is written again.
 
 Timeline of a CTA (K tiles k0, k1, ...; S = 3 stages)
   loads     k0 ... k(S-1) |          | kS       | k(S+1)   | ...
@@ -48,8 +48,8 @@ Timeline of a CTA (K tiles k0, k1, ...; S = 3 stages)
 
 Constraints
   a is (L, M, K), b is (L, N, K), the result is (L, M, N); or all three without L. Any M, N,
-  K, L from 1. TMA cuts edge tiles off between blocks of 8 rows x 128 B of an operand and 8 rows
-  x 128 B of the result. Sizes that end within such a block work too, and cost a padding copy.
+  K, L from 1. Used in place where rows are a multiple of 8 and columns of 128 B (operands) or
+  128 B (result); others are padded by a copy first, or cut after it.
 
 Run
   python pallas_gemm_sm90_emit_pipeline_f16_f32_out.py
@@ -76,7 +76,7 @@ ACC_DTYPE, OUT_DTYPE = jnp.float32, jnp.float32
 TILE_M, TILE_N, TILE_K = 128, 128, 64  # CTA tile, elements; 128 registers a thread: 128 * 128 / 128
 RASTER_GROUP = 8  # tile rows walked together, for L2
 
-MAINLOOP_STAGES = 3  # 115712 // (32768 + 8)
+MAINLOOP_STAGES = 3  # 115712 // 32776
 DELAY_RELEASE = 1  # wgmma left in flight, and so steps that a stage is kept after its own
 
 EPI_TILE_M, EPI_TILE_N = 128, 32  # elements of one store, 16384 B

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 b32d387cd967
-# text: 9ce116981798
+# template: pallas/gemm_sm90_warp_specialized.py.j2 c55b1ad75106
+# text: 01dae9d67400
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -46,8 +46,8 @@ Pipelines
             Emptied by one arrive of each consumer warpgroup of each CTA that reads what this one
             loads, or loads what this one reads (1 * 2).
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 8192 B at a time; each has a
-            ring of its own. No barriers: each copy is a bulk group, and all but the newest 1
-            must have read SMEM before a buffer is written again.
+            ring of its own. No barriers: each copy is a bulk group, and fewer than there are buffers
+            (2) may still read SMEM when the oldest buffer is written again.
   drained   Not a ring, one barrier with 2 arrives, as the empty ones: the consumers tell that a
             tile's last wgmma have read their stages. A delayed release never tells that.
 
@@ -58,8 +58,8 @@ Timeline of a CTA (K tiles k0, k1, ... of tile t)
 
 Constraints
   a is (L, M, K), b is (L, N, K), the result is (L, M, N); or all three without L. Any M, N,
-  K, L from 1. TMA cuts edge tiles off between blocks of 8 rows x 128 B of an operand and 8 rows
-  x 128 B of the result. Sizes that end within such a block work too, and cost a padding copy.
+  K, L from 1. Used in place where rows are a multiple of 8 and columns of 128 B (operands) or
+  128 B (result); others are padded by a copy first, or cut after it.
 
 Run
   python pallas_gemm_sm90_ws_one_warpgroup_c2x1.py
@@ -89,9 +89,9 @@ RASTER_GROUP = 8  # cluster rows walked together, for L2
 
 CONSUMER_WARPGROUPS = 1
 WG_TILE_M, WG_TILE_N = 128, 128  # a consumer warpgroup's part; 128 registers a thread
-PRODUCER_REGISTERS = 48  # a thread; consumers get 256, min(256, (512 - 48) // 1 rounded down to 8)
+PRODUCER_REGISTERS = 48  # a thread; consumers get 256, min(256, (512 - 48) // 1 // 8 * 8)
 
-MAINLOOP_STAGES = 6  # (232448 - 16384) // (32768 + 16)
+MAINLOOP_STAGES = 6  # (232448 - 16384) // 32784
 DELAY_RELEASE = 1  # steps a stage is kept after its own, and wgmma left in flight
 
 EPI_TILE_M, EPI_TILE_N = 64, 64  # elements of one store, 8192 B
@@ -99,7 +99,7 @@ EPI_SUBTILES, EPI_SUBTILES_N = 4, 2  # of WG_TILE, and along N
 EPI_STAGES = 2  # a warpgroup; divides EPI_SUBTILES: every tile starts at buffer 0
 
 # SMEM as TMA writes it and wgmma reads it: dense blocks of 8 rows x one swizzle (bytes).
-# 213096 B in all: 6 * 32768 + 1 * 2 * 8192 + 104
+# 213096 B in all: 6 * 32768 + 2 * 8192 + 104
 MMA_BLOCK = (8, 64)  # 128 B of 2 B elements
 MMA_LAYOUT = (plgpu.TilingTransform(MMA_BLOCK), plgpu.SwizzleTransform(128))
 OUT_BLOCK = (8, 64)  # 128 B of 2 B elements
@@ -313,9 +313,10 @@ def gemm(a, b):
     L may be left out of both. Runs on JAX's default device, and within a jax.jit too.
     """
     check_operands(a, b)
-    out = launch(
-        a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), jax.devices()[0].core_count
-    )
+    device = jax.devices()[0]
+    if device.platform != "gpu":
+        raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
+    out = launch(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), device.core_count)
     return out.reshape(*a.shape[:-2], *out.shape[-2:])
 
 

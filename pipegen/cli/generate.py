@@ -24,11 +24,24 @@ def command(paths: tuple[Path, ...], dry_run: bool) -> None:
 
     problems: list[Problem] = []
     texts: dict[Path, str] = {}
+    owners: dict[Path, Path] = {}
     for path in find_descriptions(paths):
         try:
-            texts.update(generate_one(path))
+            written = generate_one(path)
         except InputError as error:
             problems += error.problems
+            continue
+        for target in written:
+            if target in owners:
+                problems.append(
+                    Problem(
+                        f"writes {target.name}, and so does {owners[target].name}: give one of "
+                        "them another kernel.name",
+                        file=str(path),
+                    )
+                )
+            owners[target] = path
+        texts.update(written)
     outcomes = {path: outcome_for(path, text) for path, text in texts.items()}
     problems += [outcome for outcome in outcomes.values() if isinstance(outcome, Problem)]
     if problems:

@@ -163,6 +163,10 @@ def number_or_word(text: str) -> int | str:
 
 def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Fill in what the command line left open by asking in the terminal."""
+    from pydantic import ValidationError
+
+    from pipegen.description import KernelDescription
+    from pipegen.planning.defaults import resolve
     from pipegen.selection_table import kernels
 
     def choose(key: str, question: str, choices: list[str]) -> None:
@@ -185,9 +189,20 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     keys = [key for key in keys if key[2] == options["arch"]]
     choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
     choose("dtype", "Operand type", ["bf16", "f16", "e4m3", "e5m2"])
-    depth = "128" if options["dtype"] in ("e4m3", "e5m2") else "64"
-    text("tile", "CTA tile M,N,K", f"128,256,{depth}")
-    text("cluster", "Cluster M,N", "2,1" if options["backend"] == "cute" else "1,1")
+    try:
+        offered = resolve(
+            KernelDescription.model_validate(
+                {
+                    "kernel": {key: options[key] for key in ("op", "backend", "arch", "style")},
+                    "dtype": {"a": options["dtype"]},
+                }
+            )
+        )
+    except ValidationError:
+        return name, options  # an option has no such value: the description's own error says it
+    tile, cluster = offered.tile, offered.cluster.shape or (1, 1)
+    text("tile", "CTA tile M,N,K", f"{tile.m},{tile.n},{tile.k}")
+    text("cluster", "Cluster M,N", f"{cluster[0]},{cluster[1]}")
     text("stages", "Mainloop stages (auto fills SMEM)", "auto")
     return name, options
 

@@ -83,7 +83,7 @@ def _fill_roles(
     kernel = description.kernel
     for name in ROLES.get((kernel.op, kernel.arch), ()):
         roles.setdefault(name, Role().model_dump())
-    if kernel.op != "gemm":
+    if not {"producer", "consumer"} <= roles.keys():
         return
     producer, consumer = roles["producer"], roles["consumer"]
     if kernel.style == "emit-pipeline":

@@ -2,9 +2,11 @@
 """Plan of the CuTe DSL Hopper GEMM: TMA -> wgmma mainloop, TMA store epilogue, persistent."""
 
 from pipegen.arithmetic import (
+    SmemSplit,
     accumulator_registers,
     align_up,
     blocks_per_sm,
+    fewest_store_buffers,
     launch_registers,
     multicast_partners,
     ring_barrier_bytes,
@@ -12,9 +14,17 @@ from pipegen.arithmetic import (
 )
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
+from pipegen.planning.formulas import (
+    aligned_sum,
+    product,
+    quotient,
+    registers_or_given,
+    stages_or_given,
+)
 from pipegen.planning.gemm_sm90_cute_template import template_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
-from pipegen.planning.smem import smem_of, stage_range
+from pipegen.planning.smem import MAX_STORE_BUFFERS, smem_of, stage_range
+from pipegen.planning.smem_budget import SmemBudget
 from pipegen.vocabulary import DTYPE
 
 
@@ -42,6 +52,25 @@ def plan_gemm_sm90_cute(
     accumulators = 2 if description.dtype.promote_every else 1
     acc_registers = accumulators * accumulator_registers(m, n, warpgroups)
     barrier_room = align_up(split.barrier_bytes, SWIZZLE_128B_ALIGNMENT)
+    fewest = (
+        fewest_store_buffers(budget.subtiles)
+        if description.pipeline["epilogue"].stages == "auto"
+        else split.store_buffers
+    )
+    taken = barrier_room + fewest * budget.buffer_bytes
+    stage_formula = quotient(
+        budget.capacity,
+        stage_bytes,
+        split.stages,
+        (f"{barrier_room} - {fewest} * {budget.buffer_bytes}", taken),
+    )
+    ring = split.stages * stage_bytes
+    left = (budget.capacity - barrier_room - ring) // budget.buffer_bytes
+    room = f"({budget.capacity} - {barrier_room} - {split.stages} * {stage_bytes}) // "
+    room = f"{room}{budget.buffer_bytes}"
+    if min(MAX_STORE_BUFFERS, budget.subtiles, left) != split.store_buffers:
+        room = "what fits"
+    smem_formula = smem_text(split, budget, barrier_room)
     _, most_stages = stage_range(description)
     blocks = blocks_per_sm(threads, start_registers, split.total_bytes, hardware)
     mma_k = 256 // a.bits
@@ -95,20 +124,17 @@ def plan_gemm_sm90_cute(
             "mainloop_stages",
             split.stages,
             "stages",
-            _stage_formula(description, budget.capacity, stage_bytes, budget.buffer_bytes),
+            stages_or_given(given, "mainloop", stage_formula),
             "as many as fit; counted with the fewest store buffers",
         ),
         Number(
             "epilogue_buffers",
             split.store_buffers,
             "buffers",
-            (
-                f"min(4, {budget.subtiles}, ({budget.capacity} - {barrier_room} - {split.stages} * "
-                f"{stage_bytes}) // {budget.buffer_bytes})"
-                if description.pipeline["epilogue"].stages == "auto"
-                else "given"
+            stages_or_given(
+                given, "epilogue", f"min({MAX_STORE_BUFFERS}, {budget.subtiles}, {room})"
             ),
-            "as many as fit beside the ring, at most 4",
+            f"as many as fit beside the ring, at most {MAX_STORE_BUFFERS}",
         ),
         Number(
             "mbarrier_bytes",
@@ -121,8 +147,7 @@ def plan_gemm_sm90_cute(
             "smem_bytes",
             split.total_bytes,
             "B",
-            f"{barrier_room} + {split.stages} * {stage_bytes} + {split.store_buffers} * "
-            f"{budget.buffer_bytes}",
+            smem_formula,
             f"at most {budget.capacity} B a block on {hardware.arch} (CUDA, Compute Capabilities)",
         ),
         Number(
@@ -132,22 +157,26 @@ def plan_gemm_sm90_cute(
             "launch_registers",
             start_registers,
             "registers a thread",
-            f"min(256, {hardware.registers_per_sm} // {threads} rounded down to 8)",
+            f"min(256, {hardware.registers_per_sm} // {threads} // 8 * 8)",
             "PTX ISA, setmaxnreg",
         ),
         Number(
             "producer_registers",
             producer_registers,
             "registers a thread",
-            "given or 40",
+            registers_or_given(given, "producer", str(producer_registers)),
             "setmaxnreg",
         ),
         Number(
             "consumer_registers",
             consumer_registers,
             "registers a thread",
-            f"min(240, ({1 + warpgroups} * {start_registers} - {producer_registers}) // "
-            f"{warpgroups} rounded down to 8)",
+            registers_or_given(
+                given,
+                "consumer",
+                f"min(240, ({1 + warpgroups} * {start_registers} - {producer_registers}) // "
+                f"{warpgroups} // 8 * 8)",
+            ),
             "setmaxnreg: all roles together at most what the launch allocated",
         ),
         Number(
@@ -240,11 +269,10 @@ def _dtypes(description: KernelDescription) -> tuple[str | None, ...]:
     return description.dtype.a, description.dtype.b, description.dtype.out
 
 
-def _stage_formula(
-    description: KernelDescription, capacity: int, stage_bytes: int, buffer_bytes: int
-) -> str:
-    if description.pipeline["mainloop"].stages != "auto":
-        return "given"
-    buffers = description.pipeline["epilogue"].stages
-    fewest = 2 if buffers == "auto" else buffers
-    return f"({capacity} - 1024 - {fewest} * {buffer_bytes}) // {stage_bytes}"
+def smem_text(split: SmemSplit, budget: SmemBudget, barrier_room: int) -> str:
+    """The SMEM sum: barriers, ring and store buffers, or A's and B's ring where one is rounded."""
+    rings = [product(split.stages, size) for size in (budget.a_bytes, budget.b_bytes)]
+    if all(size % SWIZZLE_128B_ALIGNMENT == 0 for _, size in rings):
+        rings = [product(split.stages, budget.stage_bytes)]
+    stores = product(split.store_buffers, budget.buffer_bytes)
+    return aligned_sum((str(barrier_room), barrier_room), *rings, stores)

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan of the Pallas (Mosaic GPU) Hopper GEMMs: emit_pipeline, and its warp-specialized form."""
 
-from pipegen.arithmetic import multicast_partners
+from pipegen.arithmetic import blocks_per_sm, multicast_partners
 from pipegen.description import KernelDescription
-from pipegen.hardware import HARDWARE, WARPGROUP
+from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
+from pipegen.planning.formulas import (
+    aligned_sum,
+    product,
+    quotient,
+    registers_or_given,
+    stages_or_given,
+)
 from pipegen.planning.gemm_sm90_pallas_template import template_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.smem import stage_range
@@ -21,6 +28,9 @@ from pipegen.vocabulary import DTYPE
 # Read in the PTX of all three jax versions (Warpgroup semantics): every thread of the issuing
 # warpgroup arrives for each of the two copies, and arms its share of the bytes.
 FULL_ARRIVALS = 2 * WARPGROUP
+# Registers of an emit_pipeline thread beside its accumulator (154 - 128 and 90 - 64 in ptxas
+# reports), with some to spare.
+OTHER_REGISTERS = 40
 
 
 def plan_gemm_sm90_pallas(
@@ -79,7 +89,7 @@ def plan_gemm_sm90_pallas(
         template=template,
         pipelines=(mainloop, epilogue),
         roles=_roles(description, emit, warpgroups),
-        numbers=_numbers(description, budget),
+        numbers=_numbers(given, description, budget),
         stage_limit=limit,
         values=template_values(description, budget),
     )
@@ -114,7 +124,9 @@ def _empty_arrivals(warpgroups: int, cluster: tuple[int, int]) -> tuple[int, str
     return warpgroups * partners, f"{warpgroups} * {partners}"
 
 
-def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number, ...]:
+def _numbers(
+    given: KernelDescription, description: KernelDescription, budget: SmemBudget
+) -> tuple[Number, ...]:
     m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
     a, b, out = (
         DTYPE[str(word)]
@@ -130,23 +142,34 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
     producer = description.role["producer"].registers or 0
     consumer = description.role["consumer"].registers or 0
     delay = delay_release(description)
-    stores = f"{split.store_buffers} * {budget.buffer_bytes}"
+    rings = [product(split.stages, size) for size in (budget.a_bytes, budget.b_bytes)]
+    if all(size % SWIZZLE_128B_ALIGNMENT == 0 for _, size in rings):
+        rings = [product(split.stages, budget.stage_bytes)]
+    ring = aligned_sum(*rings)
+    held = (1 if emit else warpgroups) * split.store_buffers
+    stores = aligned_sum(product(held, budget.buffer_bytes))
     if emit:
-        smem = f"max({split.stages} * {budget.stage_bytes}, {stores}) + {split.barrier_bytes}"
-        stage_formula = f"{budget.capacity} // ({budget.stage_bytes} + 8)"
+        smem = f"max({ring}, {stores}) + {split.barrier_bytes}"
+        stage_formula = quotient(budget.capacity, budget.stage_bytes + 8, split.stages)
         barriers = f"8 * {split.stages}"
         threads_formula = f"128 * {warpgroups}"
+        registers = rows * columns // WARPGROUP + OTHER_REGISTERS
+        blocks = blocks_per_sm(threads, registers, split.total_bytes, hardware)
     else:
-        held = warpgroups * split.store_buffers * budget.buffer_bytes
-        smem = (
-            f"{split.stages} * {budget.stage_bytes} + {warpgroups} * {stores} + "
-            f"{split.barrier_bytes}"
+        smem = f"{ring} + {stores} + {split.barrier_bytes}"
+        taken = held * budget.buffer_bytes
+        stage_formula = quotient(
+            budget.capacity, budget.stage_bytes + 16, split.stages, (str(taken), taken)
         )
-        stage_formula = f"({budget.capacity} - {held}) // ({budget.stage_bytes} + 16)"
         barriers = f"16 * {split.stages}" + (" + 8" if delay else "")
         threads_formula = f"128 * ({warpgroups} + 1)"
-    if description.pipeline["mainloop"].stages != "auto":
-        stage_formula = "given"
+        blocks = 1
+    capacity_source = f"at most {budget.capacity} B a block (CUDA, Compute Capabilities)"
+    if emit:
+        capacity_source = (
+            f"at most {budget.capacity} B = {hardware.smem_per_sm} // {EMIT_PIPELINE_BLOCKS} - "
+            f"{hardware.smem_reserved_per_block}, so that {EMIT_PIPELINE_BLOCKS} blocks share an SM"
+        )
     arrivals, arrivals_formula = _empty_arrivals(warpgroups, cluster)
     numbers = [
         Number("a_stage_bytes", budget.a_bytes, "B", f"{m} * {k} * {a.bytes}", "dense A tile"),
@@ -164,20 +187,6 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
             "arrivals",
             "2 * 128",
             "the issuing warpgroup's threads, for each copy of a stage (read in the PTX)",
-        ),
-        Number(
-            "mainloop_empty_arrive_count",
-            arrivals,
-            "arrivals",
-            arrivals_formula,
-            "alone: all consumer threads; in a cluster: warpgroups times CTAs (read in the PTX)",
-        ),
-        Number(
-            "mainloop_drained_arrive_count",
-            arrivals,
-            "arrivals",
-            arrivals_formula,
-            "consumers that tell the producer that a tile's last stages are read",
         ),
         Number(
             "delay_release",
@@ -204,17 +213,17 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
             "mainloop_stages",
             split.stages,
             "stages",
-            stage_formula,
+            stages_or_given(given, "mainloop", stage_formula),
             "max_concurrent_steps: as many as fit",
         ),
         Number(
             "epilogue_buffers",
             split.store_buffers,
             "buffers a warpgroup",
-            (
-                "given"
-                if description.pipeline["epilogue"].stages != "auto"
-                else "one for each store" if emit else "2, or 1 if there is one store"
+            stages_or_given(
+                given,
+                "epilogue",
+                "one for each store" if emit else "the smallest of 2 to 8 that divides the stores",
             ),
             "they reuse the ring's bytes" if emit else "one is written while another is read",
         ),
@@ -224,7 +233,7 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
             split.total_bytes,
             "B",
             smem,
-            f"at most {budget.capacity} B a block (CUDA, Compute Capabilities)",
+            capacity_source,
         ),
         Number("threads", threads, "threads", threads_formula, "a Pallas thread is a warpgroup"),
         Number(
@@ -243,10 +252,10 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
         ),
         Number(
             "blocks_per_sm",
-            EMIT_PIPELINE_BLOCKS if emit else 1,
+            blocks,
             "blocks",
-            "chosen" if emit else "1",
-            "two overlap each other's epilogue" if emit else "persistent",
+            f"min(by SMEM, by accumulator + {OTHER_REGISTERS} registers)" if emit else "1",
+            "one overlaps another's epilogue" if emit else "persistent",
         ),
         Number(
             "grid",
@@ -259,13 +268,31 @@ def _numbers(description: KernelDescription, budget: SmemBudget) -> tuple[Number
     if not emit:
         numbers += [
             Number(
-                "producer_registers", producer, "registers a thread", "given or 40", "setmaxnreg"
+                "mainloop_empty_arrive_count",
+                arrivals,
+                "arrivals",
+                arrivals_formula,
+                "alone: all consumer threads; in a cluster: warpgroups times CTAs (the PTX)",
+            ),
+            Number(
+                "mainloop_drained_arrive_count",
+                arrivals,
+                "arrivals",
+                arrivals_formula,
+                "consumers that tell the producer that a tile's last stages are read",
+            ),
+            Number(
+                "producer_registers",
+                producer,
+                "registers a thread",
+                registers_or_given(given, "producer", str(producer)),
+                "setmaxnreg",
             ),
             Number(
                 "consumer_registers",
                 consumer,
                 "registers a thread",
-                f"min(256, (512 - {producer}) // {warpgroups} rounded down to 8)",
+                f"min(256, (512 - {producer}) // {warpgroups} // 8 * 8)",
                 "the rest of 512 for each lane of a warpgroup (jax, mosaic_gpu/pipeline.py)",
             ),
         ]

@@ -4,6 +4,7 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
+from pipegen.planning.gemm_sm90_cute_template import tolerance
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import (
     delay_release,
@@ -49,9 +50,10 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "epi_tile_n": epi_n,
         "epi_subtiles": budget.subtiles,
         "epi_subtiles_n": columns // epi_n,
-        "stores_in_flight": budget.split.store_buffers - 1,
         "delay_release": delay,
-        "tolerance": "1e-3" if out.bits == 32 else "1e-2",
+        # Two copies a stage, each armed by the 128 threads of the issuing warpgroup.
+        "full_barrier": f"256 arrives + {budget.stage_bytes} B",
+        "tolerance": tolerance(description),
         "mma_swizzle": swizzle,
         "mma_swizzle_columns": swizzle // a.bytes,
         "out_swizzle": out_swizzle,

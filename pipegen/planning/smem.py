@@ -4,7 +4,13 @@
 All sizes in bytes. Functions take a description with its defaults filled in.
 """
 
-from pipegen.arithmetic import operand_stage_bytes, split_smem, tile_bytes
+from pipegen.arithmetic import (
+    fewest_store_buffers,
+    operand_stage_bytes,
+    smem_bytes,
+    split_smem,
+    tile_bytes,
+)
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE
 from pipegen.planning.smem_budget import SmemBudget
@@ -48,17 +54,23 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     subtiles = -(-m // epi_m) * -(-n // epi_n)
     capacity = HARDWARE[description.kernel.arch].smem_per_block
     stages, buffers = pipelines["mainloop"].stages, pipelines["epilogue"].stages
+    operands = (a_bytes, b_bytes)
     split = split_smem(
         capacity,
-        a_bytes + b_bytes,
+        operands,
         buffer_bytes,
         subtiles,
+        MAX_STORE_BUFFERS,
         None if stages == "auto" else stages,
         None if buffers == "auto" else buffers,
-        MAX_STORE_BUFFERS,
     )
-    fewest = min(2, subtiles)
-    roomy = split_smem(capacity, a_bytes + b_bytes, buffer_bytes, subtiles, split.stages, None, 8)
+    fewest = fewest_store_buffers(subtiles)
+    fitting = range(fewest, subtiles + 1)
+    choices = tuple(
+        b
+        for b in fitting
+        if smem_bytes(operands, buffer_bytes, max(split.stages, FEWEST_STAGES), b) <= capacity
+    )
     return SmemBudget(
         capacity=capacity,
         a_bytes=a_bytes,
@@ -67,7 +79,7 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         epi_tile_mn=(epi_m, epi_n),
         subtiles=subtiles,
         split=split,
-        buffer_choices=tuple(range(fewest, max(fewest, roomy.store_buffers) + 1)),
+        buffer_choices=choices,
     )
 
 

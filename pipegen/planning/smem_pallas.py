@@ -15,7 +15,6 @@ from pipegen.vocabulary import DTYPE
 # Blocks of `emit_pipeline` that share an SM: one's epilogue overlaps the other's mainloop.
 EMIT_PIPELINE_BLOCKS = 2
 MOST_BUFFERS = 8
-MOST_STAGES = 32
 
 
 def delay_release(description: KernelDescription) -> int:
@@ -79,13 +78,14 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     barriers_a_stage = 1 if emit else 2
 
     def total(stages: int, buffers: int) -> int:
-        ring = stages * (a_bytes + b_bytes)
+        ring = sum(align_up(stages * size, SWIZZLE_128B_ALIGNMENT) for size in (a_bytes, b_bytes))
         rings = 1 if emit else consumer_warpgroups(description)
         stores = align_up(rings * buffers * buffer, SWIZZLE_128B_ALIGNMENT)
         barriers = barriers_a_stage * stages * MBARRIER_BYTES + extra
         return (max(ring, stores) if emit else ring + stores) + barriers
 
-    fitting = [s for s in range(1, MOST_STAGES + 1) if total(s, held) <= capacity]
+    most = capacity // (a_bytes + b_bytes)
+    fitting = [s for s in range(1, most + 1) if total(s, held) <= capacity]
     chosen = (max(fitting, default=0)) if stages == "auto" else stages
     barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra
     possible = range(1, subtiles + 1) if emit else sorted(_persistent_buffers(subtiles))

@@ -2,7 +2,8 @@
 """The kernel's name must be a Python module name.
 
 What it checks
-    That kernel.name is a Python identifier, is no keyword, and does not start with an underscore.
+    That kernel.name is a Python identifier, is no keyword, does not start with an underscore, and
+    is no module that the kernel or Python itself imports.
 
 Why
     The name becomes the file NAME.py, which is imported.
@@ -16,6 +17,7 @@ Use instead
 
 import keyword
 import re
+import sys
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
@@ -23,6 +25,8 @@ from pipegen.errors import Problem
 
 # The emitted docstring shows `python NAME.py --compile-only` within 100 columns.
 LONGEST = 60
+# The emitted file imports some of these, and its users the rest.
+SHADOWED = frozenset({"cuda", "cupy", "cutlass", "jax", "numpy", "torch", *sys.stdlib_module_names})
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -35,13 +39,15 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         message = "is no Python module name"
     elif len(name) > LONGEST:
         message = f"is {len(name)} characters long"
+    elif name in SHADOWED:
+        message = f"would hide the module {name} from the kernel itself"
     else:
         return
     yield Problem(
         message,
         "kernel.name",
         name,
-        "ASCII letters, digits and underscores, first a letter, no keyword, at most 60",
+        "ASCII letters, digits and underscores, first a letter, at most 60, no keyword or module",
         f'"{nearest_identifier(name)}"',
     )
 
@@ -51,4 +57,5 @@ def nearest_identifier(name: str) -> str:
     word = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")[:LONGEST] or "kernel"
     if word[0].isdigit():
         word = f"kernel_{word}"[:LONGEST]
-    return f"{word}_" if keyword.iskeyword(word) or keyword.issoftkeyword(word) else word
+    taken = keyword.iskeyword(word) or keyword.issoftkeyword(word) or word in SHADOWED
+    return f"{word}_" if taken else word

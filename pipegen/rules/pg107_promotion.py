@@ -2,8 +2,8 @@
 """Promotion is for fp8 operands, in a template that has it.
 
 What it checks
-    dtype.promote_every: 0, or 1 to 64 for fp8 operands and backend "cute"; and that an fp8 kernel
-    with f32 output promotes.
+    dtype.promote_every: 0, or 1 to 64 for fp8 operands and backend "cute"; and that a Pallas kernel
+    with fp8 operands, which has no promotion, does not promise an f32 output.
 
 Why
     wgmma adds fp8 products with about 14 bits; a second f32 accumulator that takes over the sum

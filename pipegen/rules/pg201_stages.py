@@ -2,8 +2,9 @@
 """The ring buffers must have enough stages, and must fit in SMEM.
 
 What it checks
-    pipeline.mainloop.stages and pipeline.epilogue.stages: at least 2, and with the rest of the
-    block's SMEM within what a block may use (232448 B on sm_90 and sm_100).
+    pipeline.mainloop.stages: at least 2. pipeline.epilogue.stages: a number of buffers that the
+    template can use. Both, with the rest of the block's SMEM, within what a block may use
+    (232448 B on sm_90 and sm_100; half of an SM for emit-pipeline, so that two blocks share it).
 
 Why
     The consumer releases a stage one step late, because the last wgmma still reads it: with one

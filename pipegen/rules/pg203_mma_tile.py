@@ -35,9 +35,18 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if m is None or n is None or k is None or warpgroups not in (1, 2):
         return
     rows = sizes_m(warpgroups)
-    if m not in rows:
+    if m not in {size for count in (1, 2) for size in sizes_m(count)}:
+        every = sorted({*sizes_m(1), *sizes_m(2)})
         yield Problem(
-            f"wgmma computes 64 rows for each of {warpgroups} consumer warpgroups",
+            "wgmma computes 64 rows for each of 1 or 2 consumer warpgroups, once or twice",
+            "tile.m",
+            m,
+            listing(every),
+            nearest_number(m, every),
+        )
+    elif m not in rows:
+        yield Problem(
+            f"wgmma computes 64 rows for each of {warpgroups} consumer warpgroups, once or twice",
             "tile.m",
             m,
             listing(rows),
