@@ -41,15 +41,18 @@ def verify_lines(results: list[dict[str, Any]]) -> list[str]:
     """How many modules and sizes passed, and the worst error for each kind of output."""
     rows = [row for result in results for row in result["rows"]]
     passed = f"{sum(row['passed'] for row in rows)} of {len(rows)}"
+    failed = [result["module"] for result in results if result["failed"]]
     worst: dict[str, float] = {}
     for result in results:
-        kind = result["out_type"]
-        worst[kind] = max(worst.get(kind, 0.0), *(row["error"] for row in result["rows"]))
+        for row in result["rows"]:
+            kind = result["out_type"]
+            worst[kind] = max(worst.get(kind, 0.0), row["error"])
     errors = ", ".join(f"{kind} {error:.1e}" for kind, error in sorted(worst.items()))
-    return [
-        f"{len(results)} modules x {len(rows) // len(results)} sizes, {passed} right; "
+    lines = [
+        f"{len(results)} modules, {len(rows)} runs of different sizes, {passed} right; "
         f"each with the same bits twice. Worst relative error by output type: {errors}."
     ]
+    return lines + ([f"Without a result: {', '.join(failed)}."] if failed else [])
 
 
 def changed_since(results: list[dict[str, Any]]) -> list[str]:
@@ -58,31 +61,34 @@ def changed_since(results: list[dict[str, Any]]) -> list[str]:
     return [
         result["module"]
         for result in results
-        if result["module"] not in paths or code_digest(paths[result["module"]]) != result["code"]
+        if result["module"] not in paths
+        or result.get("code") not in (None, code_digest(paths[result["module"]]))
     ]
 
 
 def tables() -> str:
     """The markdown between the markers."""
-    verify, speed = read("hopper_verify.json"), read("hopper_speed.json")
+    verify = read("hopper_verify.json")
     facts = verify["machine"]
     versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
     changed = changed_since(verify["results"])
     lines = verify_lines(verify["results"])
+    lines += ["", verify["note"]] if "note" in verify else []
     if changed:
-        lines += ["", f"Changed since that run: {', '.join(changed)}."]
+        names = ", ".join(f"`{name}`" for name in changed)
+        lines += ["", f"Code changed since that run: {names}."]
     lines += [
         "",
         "bf16, TFLOP/s and the ratio to cuBLAS (`torch.mm`) in the same interleaved rounds:",
     ]
-    for run in speed["runs"]:
-        if run["shown"]:
-            lines += ["", f"{run['title']}:", "", *speed_table(run["results"])]
-            lines += ["", run["note"]] if run["note"] else []
+    for path in sorted(HERE.glob("hopper_speed_*.json")):
+        speed = read(path.name)
+        lines += ["", *speed_table(speed["results"])]
+        lines += ["", speed["note"]] if "note" in speed else []
     lines += [
         "",
         f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands: "
-        "`benchmarks/`, `hopper_verify.json`, `hopper_speed.json`, `launcher.json`.",
+        "`benchmarks/`, `hopper_verify.json`, `hopper_speed_*.json`, `launcher.json`.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@
     python benchmarks/worker.py speed MODULE M,N,K ...
 
 Runs in its own process (see hopper.py), so that a deadlock costs its time limit and no more.
-Data are N(0,1), fresh for each size; outputs are poisoned with NaN; the reference is float64.
+Data are N(0,1), fresh for each size; outputs lie in memory that held NaN; the reference is float64.
 """
 
 import importlib.util
@@ -89,12 +89,20 @@ class Kernel:
         return left @ right
 
     def run(self, a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> torch.Tensor:
-        """The product by the kernel, its output poisoned first."""
-        out = torch.full((a.shape[0], m, n), float("nan"), device="cuda").to(TORCH[self.out_type])
+        """The product by the kernel, in memory that held NaN before."""
         if self.backend == "cute":
+            out = torch.full((a.shape[0], m, n), float("nan"), device="cuda")
+            out = out.to(TORCH[self.out_type])
             self.module.gemm(a, b, out)
             return out
-        return from_jax(self.module.gemm(to_jax(a), to_jax(b)), out)
+        left, right = to_jax(a), to_jax(b)
+        # XLA chooses the output's buffer, and takes the one that was freed last: a run on NaN
+        # fills it (and every other buffer of the call) with NaN.
+        poisoned = self.module.gemm(left * float("nan"), right)
+        poisoned.block_until_ready()
+        assert bool(poisoned.astype("float32").sum() != poisoned.astype("float32").sum())
+        poisoned.delete()
+        return from_jax(self.module.gemm(left, right), TORCH[self.out_type])
 
     def launcher(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:
         """A call without arguments that launches the kernel once."""
@@ -108,10 +116,11 @@ class Kernel:
 
 
 def to_jax(tensor: torch.Tensor) -> Any:
-    """The tensor as a jax array; poisons the memory that XLA will hand out next."""
+    """The tensor as a jax array; fp8 by its bytes, because DLPack may refuse it."""
     import jax
     import jax.numpy as jnp
 
+    torch.cuda.synchronize()  # jax reads on a stream of its own
     names = {torch.float8_e4m3fn: jnp.float8_e4m3fn, torch.float8_e5m2: jnp.float8_e5m2}
     if tensor.dtype in names:
         raw = jax.dlpack.from_dlpack(tensor.view(torch.uint8).contiguous())
@@ -119,10 +128,10 @@ def to_jax(tensor: torch.Tensor) -> Any:
     return jax.dlpack.from_dlpack(tensor.contiguous())
 
 
-def from_jax(array: Any, like: torch.Tensor) -> torch.Tensor:
+def from_jax(array: Any, dtype: torch.dtype) -> torch.Tensor:
     """A jax array as a torch tensor."""
     array.block_until_ready()
-    return torch.from_dlpack(array).to(like.dtype)
+    return torch.from_dlpack(array).to(dtype)
 
 
 def sizes(kernel: Kernel) -> list[tuple[str, int, int, int, int]]:

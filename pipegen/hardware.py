@@ -13,50 +13,41 @@ class Hardware:
     """What one SM, and one block on it, may use."""
 
     arch: str
-    family: str
     smem_per_block: int
     smem_per_sm: int
     smem_reserved_per_block: int
     registers_per_sm: int
     max_registers_per_thread: int
-    max_threads_per_block: int
     max_threads_per_sm: int
     max_blocks_per_sm: int
     max_cluster: int
     sm_count: int
-    tmem_columns: int
 
 
 HARDWARE: dict[str, Hardware] = {
     "sm_90a": Hardware(
         arch="sm_90a",
-        family="Hopper",
         smem_per_block=232448,
         smem_per_sm=233472,
         smem_reserved_per_block=1024,
         registers_per_sm=65536,
         max_registers_per_thread=255,
-        max_threads_per_block=1024,
         max_threads_per_sm=2048,
         max_blocks_per_sm=32,
         max_cluster=8,
         sm_count=132,
-        tmem_columns=0,
     ),
     "sm_100a": Hardware(
         arch="sm_100a",
-        family="Blackwell",
         smem_per_block=232448,
         smem_per_sm=233472,
         smem_reserved_per_block=1024,
         registers_per_sm=65536,
         max_registers_per_thread=255,
-        max_threads_per_block=1024,
         max_threads_per_sm=2048,
         max_blocks_per_sm=32,
         max_cluster=8,
         sm_count=148,
-        tmem_columns=512,
     ),
 }
 
@@ -67,6 +58,8 @@ SETMAXNREG_MIN = 24
 SETMAXNREG_MAX = 256
 WARP = 32
 WARPGROUP = 128
+# K of one wgmma, in bytes of the operand type (PTX ISA, "wgmma.mma_async", shapes).
+MMA_K_BYTES = 32
 # SMEM tile that TMA writes with the 128-byte swizzle must start at a multiple of this.
 SWIZZLE_128B_ALIGNMENT = 1024
 SWIZZLE_BYTES = 128

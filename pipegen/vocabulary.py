@@ -13,7 +13,6 @@ Style = Literal[
 ProducerKind = Literal["thread", "cp_async", "tma", "umma", "clc"]
 ConsumerKind = Literal["thread", "wgmma", "umma", "umma+thread", "tma_store"]
 DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2"]
-Major = Literal["k", "m", "n"]
 
 OPS: tuple[str, ...] = get_args(Op)
 BACKENDS: tuple[str, ...] = get_args(Backend)

@@ -43,7 +43,18 @@ def test_command_exits_with_2(case: Path, pipegen, tmp_path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_paragraph_helps(case: Path) -> None:
-    """Every paragraph names the file and says what is allowed (a syntax error names its place)."""
-    for line in (case / "errors.txt").read_text(encoding="utf-8").splitlines():
-        assert line.startswith("kernel.toml: ")
-        assert "Allowed: " in line or "(at line " in line
+    """File, key, value, what is allowed, and the nearest valid choice where a value has one."""
+    with pytest.raises(InputError) as caught:
+        plan(load_description(case / "kernel.toml"))
+    for problem in caught.value.problems:
+        assert problem.file
+        if problem.message.startswith("is not TOML"):
+            assert "(at line " in problem.message
+            continue
+        assert problem.key
+        assert problem.allowed
+        missing = "is missing" in problem.message
+        names_a_table = problem.key.count(".") == 1 and problem.value is None
+        assert problem.value is not None or missing or names_a_table
+        unlike_anything = problem.message in ("unknown key", "wrong type")
+        assert problem.nearest or missing or unlike_anything, problem

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 8d5025c2be5e
-# text: 97cf8e925e07
+# template: cute/gemm_sm90.py.j2 98b88415da44
+# text: 94db7e42be58
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -40,8 +40,8 @@ Pipelines
              nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
              this one loads.
   epilogue   Filled by all consumer warps with a piece of 64 x 32, 4096 B; emptied by the TMA
-             store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer groups
-             than buffers (4) still read SMEM, so that the oldest buffer is free.
+             store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
+             groups than buffers (4) still read SMEM: the oldest buffer is free.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   producer   load k0, k1, ...: at most 5 stages ahead | load k0, k1, ... of tile t+1

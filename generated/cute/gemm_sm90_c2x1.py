@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 8d5025c2be5e
-# text: 313a323b2e35
+# template: cute/gemm_sm90.py.j2 98b88415da44
+# text: 38d62fe5606c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -35,8 +35,8 @@ Pipelines
              nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
              this one loads.
   epilogue   Filled by all consumer warps with a piece of 128 x 32, 8192 B; emptied by the TMA
-             store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer groups
-             than buffers (4) still read SMEM, so that the oldest buffer is free.
+             store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
+             groups than buffers (4) still read SMEM: the oldest buffer is free.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   producer   load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 c55b1ad75106
-# text: c0cd65c84992
+# template: pallas/gemm_sm90_warp_specialized.py.j2 a0dd78a6ea8b
+# text: 45d0e3c42e6a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -36,7 +36,7 @@ Pipelines
             the last byte has landed.
             Emptied by all consumer threads (2 * 128).
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 8192 B at a time; each has a
-            ring of its own. No barriers: each copy is a bulk group, and fewer than there are buffers
+            ring of its own. No barriers: each copy is a bulk group, and fewer of them than buffers
             (2) may still read SMEM when the oldest buffer is written again.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 c55b1ad75106
-# text: 7a3be3e7bbd9
+# template: pallas/gemm_sm90_warp_specialized.py.j2 a0dd78a6ea8b
+# text: 8f3979f8fca0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -35,7 +35,7 @@ Pipelines
             Emptied by one arrive of each consumer warpgroup of each CTA that reads what this one
             loads, or loads what this one reads (2 * 2).
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 8192 B at a time; each has a
-            ring of its own. No barriers: each copy is a bulk group, and fewer than there are buffers
+            ring of its own. No barriers: each copy is a bulk group, and fewer of them than buffers
             (2) may still read SMEM when the oldest buffer is written again.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)

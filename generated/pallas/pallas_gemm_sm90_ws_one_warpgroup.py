@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 c55b1ad75106
-# text: 2953985b31ec
+# template: pallas/gemm_sm90_warp_specialized.py.j2 a0dd78a6ea8b
+# text: f8ebd0c12474
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -42,7 +42,7 @@ Pipelines
             the last byte has landed.
             Emptied by all consumer threads (1 * 128).
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 8192 B at a time; each has a
-            ring of its own. No barriers: each copy is a bulk group, and fewer than there are buffers
+            ring of its own. No barriers: each copy is a bulk group, and fewer of them than buffers
             (2) may still read SMEM when the oldest buffer is written again.
   drained   Not a ring, one barrier with 128 arrives, as the empty ones: the consumers tell that a
             tile's last wgmma have read their stages. A delayed release never tells that.

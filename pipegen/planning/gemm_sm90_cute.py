@@ -13,7 +13,7 @@ from pipegen.arithmetic import (
     tma_consumer_arrive_count,
 )
 from pipegen.description import KernelDescription
-from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
+from pipegen.hardware import HARDWARE, MMA_K_BYTES, SWIZZLE_128B_ALIGNMENT, WARPGROUP
 from pipegen.planning.formulas import (
     aligned_sum,
     product,
@@ -73,7 +73,7 @@ def plan_gemm_sm90_cute(
     smem_formula = smem_text(split, budget, barrier_room)
     _, most_stages = stage_range(description)
     blocks = blocks_per_sm(threads, start_registers, split.total_bytes, hardware)
-    mma_k = 256 // a.bits
+    mma_k = MMA_K_BYTES // a.bytes
 
     numbers = (
         Number("a_stage_bytes", budget.a_bytes, "B", f"{m} * {k} * {a.bytes}", "dense A tile"),

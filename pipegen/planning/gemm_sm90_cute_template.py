@@ -4,6 +4,7 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
+from pipegen.hardware import MMA_K_BYTES
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.vocabulary import DTYPE
 
@@ -41,14 +42,14 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "out": out,
         "cluster_m": cluster_m,
         "cluster_n": cluster_n,
-        "mma_k": 32 // a.bytes,
+        "mma_k": MMA_K_BYTES // a.bytes,
         "last_consumer_warp": 4 * (1 + warpgroups) - 1,
         "full_barrier": f"1 arrive + {budget.stage_bytes} B",
         "ahead": f"at most {budget.split.stages} stages ahead",
         "tolerance": tolerance(description),
         "epi_tile_m": epi_m,
         "epi_tile_n": epi_n,
-        "epi_subtiles": (m // epi_m) * (n // epi_n),
+        "epi_subtiles": budget.subtiles,
         "epi_subtiles_n": n // epi_n,
         "a_align": TMA_ALIGNMENT // a.bytes,
         "b_align": TMA_ALIGNMENT // b.bytes,

@@ -23,7 +23,13 @@ from collections.abc import Iterator
 from pipegen.arithmetic import launch_registers, pallas_consumer_registers, setmaxnreg_valid
 from pipegen.description import KernelDescription, Role
 from pipegen.errors import Problem, listing, nearest_number
-from pipegen.hardware import HARDWARE, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP
+from pipegen.hardware import (
+    HARDWARE,
+    SETMAXNREG_MAX,
+    SETMAXNREG_MIN,
+    SETMAXNREG_STEP,
+    WARPGROUP,
+)
 
 DERIVED = True
 
@@ -69,8 +75,10 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
                 "setmaxnreg takes no such count",
                 f"role.{role}.registers",
                 registers,
-                "multiples of 8 from 24 to 256",
-                str(min(256, max(24, round(registers / 8) * 8))),
+                f"multiples of {SETMAXNREG_STEP} from {SETMAXNREG_MIN} to {SETMAXNREG_MAX}",
+                nearest_number(
+                    registers, range(SETMAXNREG_MIN, SETMAXNREG_MAX + 1, SETMAXNREG_STEP)
+                ),
             )
 
 

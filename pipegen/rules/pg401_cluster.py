@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, toml_literal
+from pipegen.hardware import HARDWARE
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
 
@@ -31,8 +32,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if shape is None or shape in clusters:
         return
     size = shape[0] * shape[1]
-    if size > 8:
-        reason = f"{size} CTAs, and a portable cluster has at most 8"
+    most = HARDWARE[kernel.arch].max_cluster
+    if size > most:
+        reason = f"{size} CTAs, and a portable cluster has at most {most}"
     elif shape in CLUSTERS:
         reason = why_not
     else:
