@@ -76,6 +76,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("pipegen")
     if name not in _HOMES:
         raise AttributeError(f"module 'pipegen' has no attribute {name!r}")
     import importlib

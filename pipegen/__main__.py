@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from pipegen.cli import main
+from pipegen.cli import run
 
-main(prog_name="pipegen")
+run()

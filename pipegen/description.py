@@ -32,6 +32,10 @@ def _pair(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+# Nothing that a kernel counts needs more than 31 bits.
+Whole = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
 class Section(BaseModel):
     """One table of the file: frozen, no unknown keys, no silent conversions."""
 
@@ -65,7 +69,7 @@ class Dtypes(Section):
     out: DtypeName | None = Field(
         default=None, description="Output type; A's by default, bf16 for fp8 operands."
     )
-    promote_every: int | Literal["auto"] = Field(
+    promote_every: Whole | Literal["auto"] = Field(
         default="auto",
         description=(
             "fp8 only: K tiles after which the tensor core's short accumulator is added to an f32 "
@@ -88,18 +92,18 @@ class Layout(Section):
 class Tile(Section):
     """`[tile]`: the CTA tile in elements."""
 
-    m: int | None = Field(default=None, description="Rows of the output tile.")
-    n: int | None = Field(default=None, description="Columns of the output tile.")
-    k: int | None = Field(default=None, description="Depth of one stage.")
+    m: Whole | None = Field(default=None, description="Rows of the output tile.")
+    n: Whole | None = Field(default=None, description="Columns of the output tile.")
+    k: Whole | None = Field(default=None, description="Depth of one stage.")
 
 
 class Cluster(Section):
     """`[cluster]`: CTAs along M and N that share loads by multicast, and the tcgen05 CTA group."""
 
-    shape: Annotated[tuple[int, int], BeforeValidator(_pair)] | None = Field(
+    shape: Annotated[tuple[Whole, Whole], BeforeValidator(_pair)] | None = Field(
         default=None, description="CTAs of a cluster along M and along N."
     )
-    cta_group: int = Field(default=1, description="2: tcgen05 CTA pairs (sm_100a).")
+    cta_group: Whole = Field(default=1, description="2: tcgen05 CTA pairs (sm_100a).")
 
 
 class Pipeline(Section):
@@ -111,7 +115,7 @@ class Pipeline(Section):
     consumer: Annotated[ConsumerKind, _alias(CONSUMER_ALIASES)] | None = Field(
         default=None, description="Who empties a stage."
     )
-    stages: int | Literal["auto"] = Field(
+    stages: Whole | Literal["auto"] = Field(
         default="auto", description='Ring buffer depth; "auto" fills SMEM.'
     )
 
@@ -119,10 +123,10 @@ class Pipeline(Section):
 class Role(Section):
     """`[role.NAME]`: overrides for one role (a group of warps with one job)."""
 
-    warpgroups: int | None = Field(
+    warpgroups: Whole | None = Field(
         default=None, description="Warpgroups (128 threads) of the role."
     )
-    registers: int | None = Field(
+    registers: Whole | None = Field(
         default=None, description="Registers a thread of the role holds after setmaxnreg."
     )
 
@@ -130,7 +134,7 @@ class Role(Section):
 class Scheduler(Section):
     """`[scheduler]`: the order in which a persistent kernel visits output tiles."""
 
-    raster_group: int | None = Field(
+    raster_group: Whole | None = Field(
         default=None,
         description="Tile rows (in clusters) walked together before the next column; for L2 reuse.",
     )

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes description files; turns every fault into a `Problem`, all of a file at once."""
 
+import math
+import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,15 +13,22 @@ from pydantic import BaseModel, ValidationError
 
 from pipegen.description import KernelDescription
 from pipegen.errors import InputError, Problem, listing, nearest_word
+from pipegen.vocabulary import WORD_OF
 
 # A description is a few hundred bytes; anything near this size is some other file.
 MAX_BYTES = 1_000_000
+# [pipeline.NAME] KEY is the deepest place of the format.
+MAX_DEPTH = 20
 
 _PAIR = "an array of two whole numbers"
+_WHOLE = "a whole number of at most 2147483647"
 _TYPE_WORDS = {
+    "less_than_equal": _WHOLE,
+    "greater_than_equal": "a whole number of at least -2147483648",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "string_type": "a string",
+    "string_unicode": "a string of Unicode characters",
     "tuple_type": _PAIR,
     "model_type": "a table",
     "dict_type": "a table",
@@ -31,9 +41,20 @@ _TYPE_WORDS = {
 def read_text(path: Path) -> str:
     """The file's text. Raises InputError if it cannot be read, is empty, huge, or not UTF-8."""
     try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise InputError(Problem("is a folder; a description is a TOML file", file=str(path)))
+        status = path.stat()
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            raise InputError(Problem(f"is {kind}; a description is a TOML file", file=str(path)))
+        if path.suffix == ".py":
+            raise InputError(
+                Problem(
+                    f"is a module; its description is {path.with_suffix('.toml').name}",
+                    file=str(path),
+                    allowed="a TOML file",
+                    nearest=path.with_suffix(".toml").name,
+                )
+            )
         if size > MAX_BYTES:
             raise InputError(
                 Problem(
@@ -71,13 +92,32 @@ def parse_description(text: str, file: str = "") -> KernelDescription:
     """The model of a TOML text. Raises InputError with every structural and semantic problem."""
     try:
         data = tomllib.loads(text)
+        if _depth(data) > MAX_DEPTH:
+            raise RecursionError
     except tomllib.TOMLDecodeError as error:
         raise InputError(Problem(f"is not TOML: {error}", file=file)) from None
+    except ValueError as error:
+        # Python refuses to convert very long numbers.
+        raise InputError(Problem(f"is not TOML that we can read: {error}", file=file)) from None
     except RecursionError:
         raise InputError(
             Problem("is not TOML that we can read: nested too deep", file=file)
         ) from None
     return description_from_data(data, file)
+
+
+def _depth(data: Any) -> int:
+    """How deep tables and arrays are nested; counted without recursion."""
+    depth, level = 0, [data]
+    while level:
+        depth += 1
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth
 
 
 def description_from_data(data: Mapping[str, Any], file: str = "") -> KernelDescription:
@@ -107,11 +147,12 @@ def description_from_data(data: Mapping[str, Any], file: str = "") -> KernelDesc
     return description
 
 
-def load_description(path: Path) -> KernelDescription:
+def load_description(path: Path | str) -> KernelDescription:
     """Read one description file; a missing `kernel.name` becomes the file's stem.
 
     Raises InputError with every problem of the file.
     """
+    path = Path(path)
     text = read_text(path)
     description = parse_description(text, str(path))
     if description.kernel.name is None:
@@ -176,7 +217,8 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
                 file=file,
             )
         allowed_values = get_args(_model_at(section).model_fields[leaf].annotation)
-        choices = listing(f'"{value}"' for value in allowed_values)
+        usable = usable_words(key, list(allowed_values))
+        choices = listing(f'"{value}"' for value in allowed_values if value in usable)
         return Problem(f"the key {leaf} is missing", key, allowed=choices, file=file)
     allowed_words: list[str] = []
     nearest = ""
@@ -185,13 +227,17 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
             expected = each["ctx"]["expected"].replace(" or ", ", ")
             allowed_words += [word.strip().strip("'") for word in expected.split(",")]
         else:
-            allowed_words.append(_TYPE_WORDS.get(each["type"], each["msg"]))
+            allowed_words.append(_TYPE_WORDS.get(each["type"], "another kind of value"))
     words = [word for word in allowed_words if word not in _TYPE_WORDS.values()]
+    unusable = set(words) - usable_words(key, words)
+    words = [word for word in words if word not in unusable]
+    allowed_words = [word for word in allowed_words if word not in unusable]
     if isinstance(value, str):
-        nearest = value if value.strip().isdigit() else nearest_word(value, words)
+        nearest = value if re.fullmatch(r"[0-9]{1,9}", value) else WORD_OF.get(value.lower(), "")
+        nearest = nearest or nearest_word(value, words)
         if not nearest and len(words) == 1:
             nearest = words[0]
-    elif isinstance(value, float):
+    elif isinstance(value, float) and math.isfinite(value):
         nearest = str(round(value))
     if _PAIR in allowed_words:
         nearest = "[2, 1]"
@@ -202,6 +248,19 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
     if words == ["1"]:
         choices, nearest, message = "1", "1", "this version of pipegen reads format 1 only"
     return Problem(message, key, value, choices, nearest, file=file)
+
+
+def usable_words(key: str, words: list[str]) -> set[str]:
+    """Those of a key's words that some template takes today; all, if the key is of another kind."""
+    from pipegen.rules.pg104_dtypes import OPERANDS, OUTPUTS
+    from pipegen.selection_table import kernels
+
+    places = ("kernel.op", "kernel.backend", "kernel.arch", "kernel.style")
+    if key in places:
+        return {kernel[places.index(key)] for kernel in kernels()} & set(words)
+    if key in ("dtype.a", "dtype.b"):
+        return {word for each in OPERANDS.values() for word in each}
+    return set(OUTPUTS) if key == "dtype.out" else set(words)
 
 
 def _key(loc: tuple[int | str, ...]) -> str:

@@ -51,7 +51,7 @@ class Problem:
         }
 
 
-class InputError(Exception):
+class InputError(ValueError):
     """The input is wrong; carries every problem that was found. The CLI exits with 2."""
 
     def __init__(self, problems: Iterable[Problem] | Problem | str) -> None:
@@ -71,6 +71,16 @@ def toml_literal(value: object, limit: int = 60) -> str:
         text = '"' + printable(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
     elif isinstance(value, list | tuple):
         text = "[" + ", ".join(toml_literal(item) for item in value) + "]"
+    elif isinstance(value, dict):
+        text = (
+            "{"
+            + ", ".join(
+                f"{printable(str(key))} = {toml_literal(item)}" for key, item in value.items()
+            )
+            + "}"
+        )
+    elif isinstance(value, int) and abs(value) >= 10**limit:
+        text = f"a number beyond 10^{limit}"
     else:
         text = str(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

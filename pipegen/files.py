@@ -97,8 +97,8 @@ def _stage(path: Path, text: str) -> Path:
 
 def _refusal(path: Path, message: str) -> Problem:
     return Problem(
-        f"{message}; it was left alone. Move it away, choose another name or folder, or see the "
-        "change with --diff",
+        f"{message}; it was left alone, and nothing else was written. --diff shows the change; "
+        "move the file away to have a fresh copy",
         file=str(path),
     )
 
@@ -107,6 +107,6 @@ def _unwritable(folder: Path, error: OSError) -> Problem:
     reason = error.strerror or str(error)
     return Problem(
         f"nothing can be written here: {reason}. Nothing was changed; choose a folder that you "
-        "may write to with -o",
+        "may write to",
         file=str(folder),
     )

@@ -31,6 +31,18 @@ STYLES: dict[str, tuple[str, ...]] = {
 # Words that users bring along, and ours for the same thing.
 CONSUMER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
 PRODUCER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
+# What other libraries call our element types; an error proposes ours.
+WORD_OF: dict[str, str] = {
+    "bfloat16": "bf16",
+    "fp16": "f16",
+    "float16": "f16",
+    "half": "f16",
+    "fp32": "f32",
+    "float32": "f32",
+    "fp8": "e4m3",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
 ARCH_ALIASES: dict[str, str] = {
     "sm90": "sm_90a",
     "sm_90": "sm_90a",

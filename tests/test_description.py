@@ -90,8 +90,13 @@ def write(path, content: bytes):
         (b"\x00\x01\x02", "is not TOML"),
         (b"[kernel\n", r"is not TOML.*at line 1"),
         (b"a = " + b"[" * 20000, "is not TOML"),
+        (b".".join([b"a"] * 3000) + b" = 1\n", "nested too deep"),
+        (b"[tile]\nm = " + b"9" * 5000, "is not TOML that we can read"),
     ],
-    ids=["empty", "blank", "latin-1", "10 MB", "binary", "syntax", "nested"],
+    ids=[
+        *("empty", "blank", "latin-1", "10 MB", "binary", "syntax", "nested", "dotted"),
+        "5000 digits",
+    ],
 )
 def test_files_that_are_no_description(tmp_path, pipegen, content, message):
     path = write(tmp_path / "k.toml", content)
@@ -108,6 +113,33 @@ def test_a_missing_file_and_a_folder(tmp_path):
         api.load_description(tmp_path / "none.toml")
     with pytest.raises(InputError, match="is a folder"):
         api.load_description(tmp_path)
+
+
+@pytest.mark.parametrize("word", ["inf", "-inf", "nan", "1e400", "2147483648", "0x" + "f" * 5000])
+@pytest.mark.parametrize(
+    "key", ["[tile]\nm", "[pipeline.mainloop]\nstages", "[cluster]\nshape", "[dtype]\na"]
+)
+def test_numbers_that_are_no_size(word, key):
+    with pytest.raises(InputError) as caught:
+        api.parse_description(f"{SHORTEST}{key} = {word}\n")
+    assert max(len(problem.paragraph()) for problem in caught.value.problems) < 400
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "k.toml")
+    with pytest.raises(InputError, match="no regular file"):
+        api.load_description(tmp_path / "k.toml")
+
+
+def test_a_module_is_pointed_to_its_description(tmp_path):
+    path = write(tmp_path / "k.py", b"x = 1\n")
+    with pytest.raises(InputError, match=r"is a module; its description is k\.toml"):
+        api.load_description(str(path))
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    path = write(tmp_path / "k.toml", b"\xef\xbb\xbf" + SHORTEST.encode())
+    assert api.load_description(path).kernel.op == "gemm"
 
 
 def test_an_unreadable_file(tmp_path, monkeypatch):

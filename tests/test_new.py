@@ -85,12 +85,17 @@ def test_dry_run_and_diff_write_nothing(pipegen, tmp_path):
     ("options", "words"),
     [
         (("--tile", "128,300,64"), ("--tile: tile.n = 300", "Nearest valid choice: 256")),
-        (("--tile", "128,256"), ("--tile", "needs 3 values")),
-        (("--tile", "a,b,c"), ("--tile: tile.m", "whole number")),
+        (("--tile", "128,256"), ("--tile", "needs 3 whole numbers", "got '128,256'")),
+        (("--tile", "a,b,c"), ("--tile", "needs 3 whole numbers")),
         (("--cluster", "2,3"), ("--cluster: cluster.shape = [2, 3]", "[2, 2]")),
-        (("--cluster", "3"), ("--cluster: cluster.shape", "array of two")),
+        (("--cluster", "3"), ("--cluster", "needs 2 whole numbers")),
         (("--stages", "0"), ("--stages", "at least 2 stages")),
         (("--stages", "many"), ("--stages", '"auto"')),
+        (("--stages", "²"), ("--stages", '"auto"')),
+        (("--stages", "9" * 5000), ("--stages", '"auto"')),
+        (("--tile", "9" * 5000 + ",1,1"), ("--tile", "whole numbers")),
+        (("--epilogue-stages", "99"), ("--epilogue-stages", "Nearest valid choice: 8")),
+        (("--epilogue-stages", "-3"), ("--epilogue-stages", "Nearest valid choice: 2")),
         (("--dtype", "bf61"), ("--dtype: dtype.a", '"bf16"')),
         (("--dtype", "e4m3", "--layout", "k,n"), ("--layout: layout.b", "K-major only")),
         (("--cta-group", "2"), ("--cta-group", "Hopper")),
@@ -116,6 +121,15 @@ def test_names_that_are_no_identifier(pipegen, tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "options",
+    [("--consumer-warpgroups", "1"), ("--dtype", "e4m3", "--dtype-out", "f32")],
+    ids=" ".join,
+)
+def test_a_tile_that_nobody_gave_fits_what_was_asked(pipegen, options):
+    assert pipegen("new", "k", *GEMM, *options, "--dry-run").exit_code == 0
+
+
 def test_new_without_options_in_a_pipe_says_what_is_missing(pipegen):
     result = pipegen("new", "k")
     assert result.exit_code == 2
@@ -130,6 +144,11 @@ ASKED = {
     "pallas": ["asked", "", "pallas", "", ""],
     "pallas, emit-pipeline": ["asked", "", "pallas", "", "emit-pipeline"],
     "cute, fp8": ["asked", "", "cute", "", "", "e4m3"],
+    # Wrong answers are asked again: a name, a tile, a cluster, stages.
+    "mistakes": [
+        *("my-gemm", "asked", "", "cute", "", "", ""),
+        *("128,300,64", "128,256,64", "2,3", "2,1", "99", "3"),
+    ],
 }
 
 
@@ -189,6 +208,35 @@ def test_generate_reports_every_broken_file_and_writes_none(pipegen, tmp_path):
     assert not (tmp_path / "good.py").exists()
     assert pipegen("generate", ".").exit_code == 0
     assert (tmp_path / "good.py").exists()
+
+
+def test_generate_shows_a_diff(pipegen, tmp_path):
+    pipegen("new", "k", *GEMM)
+    (tmp_path / "k.toml").write_text(
+        (tmp_path / "k.toml").read_text() + "\n[pipeline.mainloop]\nstages = 3\n"
+    )
+    before = (tmp_path / "k.py").read_text()
+    result = pipegen("generate", "k.toml", "--diff")
+    assert "+MAINLOOP_STAGES = 3" in result.stdout
+    assert (tmp_path / "k.py").read_text() == before
+
+
+@pytest.mark.parametrize("command", [("plan", "k.toml"), ("explain",), ("schema",)], ids=" ".join)
+def test_a_full_disk_or_a_closed_pipe_is_no_traceback(pipegen, tmp_path, command):
+    pipegen("new", "k", *GEMM)
+    for redirection in ("> /dev/full", "| true"):
+        words = " ".join(("-m", "pipegen", *command, redirection))
+        done = subprocess.run(
+            f"{sys.executable} {words}",
+            shell=True,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+    assert done.returncode == 0  # the shell's: that of `true`
 
 
 def test_generate_updates_a_pristine_file_and_keeps_an_edited_one(pipegen, tmp_path):

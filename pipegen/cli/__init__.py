@@ -3,7 +3,10 @@
 
 import importlib
 import json
+import os
+import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -85,9 +88,38 @@ def print_json(data: object) -> None:
     sys.stdout.write("\n")
 
 
+def show_diff(folder: Path, files: dict[str, str]) -> None:
+    """Print a unified diff from what is on disk to `files`."""
+    import difflib
+
+    for name, text in files.items():
+        path = folder / name
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        lines = difflib.unified_diff(
+            old.splitlines(keepends=True), text.splitlines(keepends=True), str(path), str(path)
+        )
+        click.echo("".join(lines), nl=False)
+
+
 def console(stderr: bool = False) -> Any:
-    """A rich console: colours in a terminal, plain text of full width in a pipe."""
+    """A rich console: colours in a terminal, plain text in a pipe, 160 columns or $COLUMNS wide."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 120, highlight=False)
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 160)
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+def run() -> None:
+    """The command as a process: a closed pipe ends it quietly, a full disk with a word."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        try:
+            main(prog_name="pipegen")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"error: standard output: {error.strerror or error}\n")
+        # The interpreter would try to flush once more, and complain.
+        os._exit(2)

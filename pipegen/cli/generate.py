@@ -3,6 +3,8 @@ from pathlib import Path
 
 import click
 
+from pipegen.cli import show_diff
+
 EPILOG = """\b
 Examples:
   pipegen generate kernels            every description below kernels/
@@ -13,10 +15,12 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be written; write nothing.")
-def command(paths: tuple[Path, ...], dry_run: bool) -> None:
+@click.option("--diff", is_flag=True, help="Print what would change on disk; write nothing.")
+def command(paths: tuple[Path, ...], dry_run: bool, diff: bool) -> None:
     """Write the kernels of the descriptions at PATHS, each beside its description.
 
-    Writes only what changes. A file that somebody edited is left alone: exit code 2.
+    Writes only what changes. If one file must not be written, because somebody edited it or its
+    description is faulty, none is: exit code 2.
     """
     from pipegen.errors import InputError, Problem
     from pipegen.files import Outcome, outcome_for, write_files
@@ -42,6 +46,10 @@ def command(paths: tuple[Path, ...], dry_run: bool) -> None:
                 )
             owners[target] = path
         texts.update(written)
+    if diff and not problems:
+        for path, text in texts.items():
+            show_diff(path.parent, {path.name: text})
+        return
     outcomes = {path: outcome_for(path, text) for path, text in texts.items()}
     problems += [outcome for outcome in outcomes.values() if isinstance(outcome, Problem)]
     if problems:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+
+from pipegen.cli import show_diff
 
 EPILOG = """\b
 Examples:
@@ -43,7 +46,9 @@ OPTION_OF = {
 @click.option("--op", help="What it computes: gemm.")
 @click.option("--backend", help="cute or pallas.")
 @click.option("--arch", help="sm_90a.")
-@click.option("--style", help="cute: participants, explicit-state. pallas: see `table`.")
+@click.option(
+    "--style", help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline."
+)
 @click.option("--producer", help="Who fills a mainloop stage: tma.")
 @click.option("--consumer", help="Who empties it: wgmma.")
 @click.option("--stages", help="Mainloop stages: a number, or auto.")
@@ -134,31 +139,39 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     ):
         if options[option] is not None:
             put(key, number_or_word(options[option]))
-    if options["cluster"] is not None:
-        put("cluster.shape", [number_or_word(part) for part in options["cluster"].split(",")])
-    for option, keys in (("tile", ("m", "n", "k")), ("layout", ("a", "b"))):
+    for option, section, keys, example in (
+        ("tile", "tile", ("m", "n", "k"), "128,256,64"),
+        ("layout", "layout", ("a", "b"), "k,k or k,n or m,k or m,n"),
+        ("cluster", "", ("m", "n"), "1,1 or 2,1 or 1,2 or 2,2"),
+    ):
         if options[option] is not None:
-            parts = options[option].split(",")
-            if len(parts) != len(keys):
+            parts = [number_or_word(part) for part in options[option].split(",")]
+            numbers = all(isinstance(part, int) for part in parts)
+            if len(parts) != len(keys) or (option != "layout" and not numbers):
                 from pipegen.errors import InputError, Problem
 
                 raise InputError(
                     Problem(
-                        f"needs {len(keys)} values with commas between, got {options[option]!r}",
+                        f"needs {len(keys)} {'letters' if option == 'layout' else 'whole numbers'} "
+                        f"with commas between, got {options[option]!r}",
                         file=f"--{option}",
-                        allowed="128,256,64" if option == "tile" else "k,k or k,n or m,k or m,n",
+                        allowed=example,
+                        nearest=example.split(" or ")[0],
                     )
                 )
-            section = "tile" if option == "tile" else "layout"
+            if not section:
+                put("cluster.shape", parts)
+                continue
             for key, part in zip(keys, parts, strict=True):
-                put(f"{section}.{key}", number_or_word(part))
+                put(f"{section}.{key}", part)
     return data
 
 
 def number_or_word(text: str) -> int | str:
     """The text as a whole number if it is one, else as it stands."""
     text = text.strip()
-    return int(text) if text.lstrip("-").isdigit() else text
+    # Longer numbers are no size of anything, and int() refuses very long ones.
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 
 
 def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -176,11 +189,20 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
             )
 
     def text(key: str, question: str, default: str) -> None:
+        def checked(answer: str) -> str:
+            complain(name or "kernel", {**options, key: answer}, option_of(key))
+            return answer
+
         if options[key] is None:
-            options[key] = click.prompt(question, default=default)
+            options[key] = click.prompt(question, default=default, value_proc=checked)
+
+    def checked_name(answer: str) -> str:
+        complain(answer, options, "NAME")
+        return answer
 
     keys = list(kernels())
-    name = name or click.prompt("Name of the kernel (a Python module name)", default="my_gemm")
+    question = "Name of the kernel (a Python module name)"
+    name = name or click.prompt(question, default="my_gemm", value_proc=checked_name)
     choose("op", "What does it compute", unique(key[0] for key in keys))
     keys = [key for key in keys if key[0] == options["op"]]
     choose("backend", "Which DSL", unique(key[1] for key in keys))
@@ -207,22 +229,33 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     return name, options
 
 
+def option_of(key: str) -> str:
+    """The option that holds an answer: `dtype_b` -> `--dtype-b`."""
+    return "--" + key.replace("_", "-")
+
+
+def complain(name: str, options: dict[str, Any], option: str) -> None:
+    """Raise click's UsageError, so that the question is asked again, if the option is at fault.
+
+    What is not answered yet stands at its default; faults of other options are not of interest.
+    """
+    from pipegen.description_file import description_from_data
+    from pipegen.errors import InputError
+
+    answered = {**options}
+    for key, usual in (("op", "gemm"), ("backend", "cute"), ("arch", "sm_90a")):
+        answered[key] = answered[key] or usual
+    try:
+        description_from_data(data_from_options(name, answered))
+    except InputError as error:
+        for problem in error.problems:
+            if option in (problem.file, OPTION_OF.get(problem.key)):
+                raise click.UsageError(replace(problem, file="").paragraph()) from None
+
+
 def unique(words: Any) -> list[str]:
     """The words in order, each once."""
     return list(dict.fromkeys(words))
-
-
-def show_diff(folder: Path, files: dict[str, str]) -> None:
-    """Print a unified diff from what is on disk to `files`."""
-    import difflib
-
-    for name, text in files.items():
-        path = folder / name
-        old = path.read_text(encoding="utf-8") if path.exists() else ""
-        lines = difflib.unified_diff(
-            old.splitlines(keepends=True), text.splitlines(keepends=True), str(path), str(path)
-        )
-        click.echo("".join(lines), nl=False)
 
 
 def _interactive() -> bool:

@@ -72,6 +72,13 @@ def show(made: "Plan") -> None:
     from pipegen.errors import toml_literal
 
     out = console()
+
+    def show_table(table: Table) -> None:
+        with out.capture() as captured:
+            out.print(table)
+        for line in captured.get().splitlines():
+            click.echo(line.rstrip())
+
     kernel = made.description.kernel
     out.print(f"{made.name}: {kernel.op}, {kernel.backend}, {kernel.arch}, {kernel.style}")
     out.print(f"template: templates/{made.template}\n")
@@ -93,21 +100,22 @@ def show(made: "Plan") -> None:
             "-" if pipe.tx_count is None else str(pipe.tx_count),
             counts,
         )
-    out.print(pipelines)
+    show_table(pipelines)
 
     roles = Table(title="Roles", title_justify="left", box=box.SIMPLE)
     for heading in ("role", "threads", "registers", "does"):
         roles.add_column(heading, overflow="fold")
     for role in made.roles:
         roles.add_row(role.name, str(role.threads), str(role.registers or "-"), role.does)
-    out.print(roles)
+    show_table(roles)
 
     numbers = Table(title="Numbers", title_justify="left", box=box.SIMPLE)
-    for heading in ("name", "value", "unit", "formula", "source"):
+    numbers.add_column("name", no_wrap=True)
+    for heading in ("value", "unit", "formula", "source"):
         numbers.add_column(heading, overflow="fold")
     for number in made.numbers:
         numbers.add_row(number.name, str(number.value), number.unit, number.formula, number.source)
-    out.print(numbers)
+    show_table(numbers)
     out.print(f"What limits the stages: {made.stage_limit}.")
     words = ", ".join(f"{key} = {toml_literal(value)}" for key, value in defaulted(made).items())
     out.print(f"Defaults: {words}.")

@@ -12,6 +12,8 @@ from pipegen.vocabulary import DTYPE, STYLES
 # K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
 # keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
 PROMOTE_EVERY = 4
+# Accumulator registers of a thread that the default tile takes: half of what ptxas can hold.
+ACCUMULATOR_REGISTERS = 128
 ROLES: dict[tuple[str, str], tuple[str, ...]] = {
     ("gemm", "sm_90a"): ("producer", "consumer"),
 }
@@ -49,10 +51,8 @@ def resolve(description: KernelDescription) -> KernelDescription:
         dtype["promote_every"] = PROMOTE_EVERY if short else 0
 
     tile = data["tile"]
-    # Two accumulators of 128 x 256 do not fit in two warpgroups' registers; 128 x 128 do.
-    wide = style != "emit-pipeline" and not dtype["promote_every"]
-    for mode, size in _default_tile(wide, DTYPE[dtype["a"]].bits).items():
-        tile[mode] = size if tile[mode] is None else tile[mode]
+    asked = data["role"].get("consumer") or {}
+    _fill_tile(tile, asked, style, 2 if dtype["promote_every"] else 1, DTYPE[dtype["a"]].bits)
     if data["cluster"]["shape"] is None:
         data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
     if data["scheduler"]["raster_group"] is None:
@@ -63,9 +63,24 @@ def resolve(description: KernelDescription) -> KernelDescription:
     return KernelDescription.model_validate(data)
 
 
-def _default_tile(wide: bool, operand_bits: int) -> dict[str, int]:
-    # One stage row of 128 bytes: the widest swizzle, and the fewest barriers for its bytes.
-    return {"m": 128, "n": 256 if wide else 128, "k": SWIZZLE_BYTES * 8 // operand_bits}
+def _fill_tile(
+    tile: dict[str, Any], consumer: dict[str, Any], style: str, accumulators: int, bits: int
+) -> None:
+    """128 rows; the widest tile whose accumulators leave a consumer thread its registers; one
+    stage row of 128 bytes: the widest swizzle, and the fewest barriers for its bytes."""
+    if tile["m"] is None:
+        tile["m"] = 128
+    warpgroups = consumer.get("warpgroups") or _consumer_warpgroups(tile["m"], style)
+    if tile["n"] is None:
+        room = ACCUMULATOR_REGISTERS * 128 * min(max(warpgroups, 1), 2)
+        tile["n"] = next((n for n in (256, 128) if accumulators * tile["m"] * n <= room), 64)
+    if tile["k"] is None:
+        tile["k"] = SWIZZLE_BYTES * 8 // bits
+
+
+def _consumer_warpgroups(tile_m: int, style: str) -> int:
+    # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
+    return 2 if tile_m % 128 == 0 and style != "emit-pipeline" else 1
 
 
 def _fill_pipelines(
@@ -94,8 +109,7 @@ def _fill_roles(
     if producer["warpgroups"] is None:
         producer["warpgroups"] = 1
     if consumer["warpgroups"] is None:
-        # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
-        consumer["warpgroups"] = 2 if tile["m"] % 128 == 0 else 1
+        consumer["warpgroups"] = _consumer_warpgroups(tile["m"], str(kernel.style))
     if producer["registers"] is None:
         producer["registers"] = 40
     if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:

@@ -4,6 +4,8 @@
 All sizes in bytes. Functions take a description with its defaults filled in.
 """
 
+from typing import Literal
+
 from pipegen.arithmetic import (
     fewest_store_buffers,
     operand_stage_bytes,
@@ -83,15 +85,20 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     )
 
 
+def with_stages(
+    description: KernelDescription,
+    mainloop: int | Literal["auto"] | None = None,
+    epilogue: int | Literal["auto"] | None = None,
+) -> KernelDescription:
+    """The same description with other stages of one of its pipelines; None leaves them."""
+    pipelines = dict(description.pipeline)
+    for name, stages in (("mainloop", mainloop), ("epilogue", epilogue)):
+        if stages is not None and name in pipelines:
+            pipelines[name] = pipelines[name].model_copy(update={"stages": stages})
+    return description.model_copy(update={"pipeline": pipelines})
+
+
 def stage_range(description: KernelDescription) -> tuple[int, int]:
     """The fewest and the most mainloop stages that work with the description's store buffers."""
-    auto = description.model_copy(
-        update={
-            "pipeline": {
-                **description.pipeline,
-                "mainloop": description.pipeline["mainloop"].model_copy(update={"stages": "auto"}),
-            }
-        }
-    )
-    budget = smem_of(auto)
+    budget = smem_of(with_stages(description, mainloop="auto"))
     return FEWEST_STAGES, budget.split.stages if budget else 0

@@ -22,7 +22,8 @@ class Rule:
     """A rule: its code, its name, its text for `pipegen explain`, and its check.
 
     A rule is derived if it computes from several keys: while one of a file's keys has no valid
-    value, what such a rule says would be about a default, not about the file.
+    value, what such a rule says would be about a default, not about the file. Where no template
+    writes the kernel at all, only the rules that always hold are asked.
     """
 
     code: str
@@ -30,13 +31,15 @@ class Rule:
     doc: str
     check: Check
     derived: bool
+    always: bool
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, ordered by code.
 
-    A rule is a module `pgNNN_name` with a docstring, `check`, and, if derived, `DERIVED = True`.
+    A rule is a module `pgNNN_name` with a docstring and `check`; `DERIVED = True` if it is derived,
+    and `ALWAYS = True` if it holds without a template.
     """
     rules = []
     for info in pkgutil.iter_modules(__path__):
@@ -49,6 +52,7 @@ def all_rules() -> tuple[Rule, ...]:
                     doc=str(module.__doc__),
                     check=module.check,
                     derived=getattr(module, "DERIVED", False),
+                    always=getattr(module, "ALWAYS", False),
                 )
             )
     return tuple(sorted(rules, key=lambda rule: rule.code))
@@ -63,11 +67,16 @@ def find_problems(
     `broken_keys` had no valid value and stand at their defaults: nothing is said about them.
     """
     from pipegen.planning.defaults import resolve
+    from pipegen.selection_table import kernels
 
     resolved = resolve(description)
     problems: list[Problem] = []
     seen: set[str] = set(broken_keys)
+    kernel = resolved.kernel
+    written = (kernel.op, kernel.backend, kernel.arch, str(kernel.style)) in kernels()
     for rule in all_rules():
+        if not (written or rule.always):
+            continue
         if rule.derived and any(key.startswith(_COMPUTED_FROM) for key in seen):
             continue
         found = [p for p in rule.check(resolved) if p.key not in seen]

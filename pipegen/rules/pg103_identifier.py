@@ -28,15 +28,17 @@ LONGEST = 60
 # The emitted file imports some of these, and its users the rest.
 SHADOWED = frozenset({"cuda", "cupy", "cutlass", "jax", "numpy", "torch", *sys.stdlib_module_names})
 
+ALWAYS = True
+
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     name = description.kernel.name
     if name is None:
         return
-    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
-        message = "is a Python keyword"
-    elif not name.isascii() or not name.isidentifier() or name.startswith("_"):
+    if not name.isascii() or not name.isidentifier() or name.startswith("_"):
         message = "is no Python module name"
+    elif keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        message = "is a Python keyword"
     elif len(name) > LONGEST:
         message = f"is {len(name)} characters long"
     elif name in SHADOWED:

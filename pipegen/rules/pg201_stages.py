@@ -22,25 +22,21 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
-from pipegen.planning.smem import smem_of, stage_range
+from pipegen.planning.smem import smem_of, stage_range, with_stages
+from pipegen.rules.pg203_mma_tile import sizes_k
+from pipegen.vocabulary import DTYPE
 
 DERIVED = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
-    budget = smem_of(description)
+    roomy = with_stages(description, epilogue="auto")
+    budget = smem_of(roomy)
     if budget is None:
         return
-    fewest, most = stage_range(description)
+    fewest, most = stage_range(roomy)
     if most < fewest:
-        yield Problem(
-            f"a stage of this tile takes {budget.stage_bytes} B, and {fewest} stages beside the "
-            f"epilogue's buffers do not fit in {budget.capacity} B of SMEM",
-            "tile.k",
-            description.tile.k,
-            "a smaller tile",
-            str(max(16, (description.tile.k or 64) // 2)),
-        )
+        yield _too_large(description, budget.stage_bytes, budget.capacity, fewest)
         return
     stages = description.pipeline["mainloop"].stages
     if stages != "auto" and not fewest <= stages <= most:
@@ -59,13 +55,48 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         )
         return
     buffers = description.pipeline["epilogue"].stages
-    choices = budget.buffer_choices
+    # An automatic ring gives way to the buffers, down to its fewest stages.
+    choices = choices_of_buffers(with_stages(roomy, mainloop=fewest) if stages == "auto" else roomy)
     if buffers != "auto" and buffers not in choices:
         yield Problem(
-            f"the epilogue has {budget.subtiles} stores of {budget.buffer_bytes} B a tile, and "
-            f"{listing(choices) or 'no number of'} buffers that fit beside the ring",
+            f"the epilogue has {budget.subtiles} stores of {budget.buffer_bytes} B for each "
+            f"accumulator, and {listing(choices) or 'no number of'} buffers fit beside the ring",
             "pipeline.epilogue.stages",
             buffers,
             f'"auto"{"".join(f", {choice}" for choice in choices)}',
-            nearest_number(buffers, choices),
+            nearest_number(buffers, choices) or '"auto"',
         )
+
+
+def choices_of_buffers(description: KernelDescription) -> tuple[int, ...]:
+    """The numbers of store buffers beside the ring that the description has."""
+    budget = smem_of(description)
+    return budget.buffer_choices if budget else ()
+
+
+def _too_large(
+    description: KernelDescription, stage_bytes: int, capacity: int, fewest: int
+) -> Problem:
+    """The tile's stages do not fit: the deepest tile that does, if there is one."""
+    tile = description.tile
+    depths = sizes_k(DTYPE[description.dtype.a].bits)
+    fitting = [
+        k
+        for k in depths
+        if k < (tile.k or 0)
+        and stage_range(
+            with_stages(
+                description.model_copy(update={"tile": tile.model_copy(update={"k": k})}),
+                epilogue="auto",
+            )
+        )[1]
+        >= fewest
+    ]
+    return Problem(
+        f"a stage of this tile takes {stage_bytes} B, and {fewest} stages beside the epilogue's "
+        f"buffers do not fit in {capacity} B of SMEM",
+        "tile.k",
+        tile.k,
+        f"{listing(fitting)} with this m and n" if fitting else "a smaller tile.m or tile.n",
+        str(fitting[-1]) if fitting else f"tile.n = {max(16, (tile.n or 32) // 32 * 16)}",
+    )

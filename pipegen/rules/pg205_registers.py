@@ -20,7 +20,12 @@ Use instead
 
 from collections.abc import Iterator
 
-from pipegen.arithmetic import launch_registers, pallas_consumer_registers, setmaxnreg_valid
+from pipegen.arithmetic import (
+    consumer_registers,
+    launch_registers,
+    pallas_consumer_registers,
+    setmaxnreg_valid,
+)
 from pipegen.description import KernelDescription, Role
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.hardware import (
@@ -48,6 +53,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def _counts(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:
     """Warpgroups that the template has, and registers that setmaxnreg takes."""
     sequential = description.kernel.style == "emit-pipeline"
+    # The most that one thread of a role can get in a block of this size.
+    hardware = HARDWARE[description.kernel.arch]
+    highest = consumer_registers(1, max(1, consumer.warpgroups or 1), SETMAXNREG_MIN, hardware)
     producers, consumers = ((0,), (1,)) if sequential else ((1,), (1, 2))
     for role, entry, allowed in (
         ("producer", producer, producers),
@@ -68,7 +76,7 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
                 f"role.{role}.registers",
                 registers,
                 "nothing",
-                "leave it out",
+                "no such key",
             )
         elif registers is not None and not setmaxnreg_valid(registers):
             yield Problem(
@@ -76,9 +84,7 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
                 f"role.{role}.registers",
                 registers,
                 f"multiples of {SETMAXNREG_STEP} from {SETMAXNREG_MIN} to {SETMAXNREG_MAX}",
-                nearest_number(
-                    registers, range(SETMAXNREG_MIN, SETMAXNREG_MAX + 1, SETMAXNREG_STEP)
-                ),
+                nearest_number(registers, range(SETMAXNREG_MIN, highest + 1, SETMAXNREG_STEP)),
             )
 
 
@@ -95,7 +101,7 @@ def _split(description: KernelDescription, producer: Role, consumer: Role) -> It
             "role.consumer.registers",
             given,
             str(derived),
-            f"{derived}, or another role.producer.registers",
+            str(derived),
         )
         return
     warpgroups = 1 + consumers
