@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipegen.compiling.cache import CompileCache
 from pipegen.compiling.discovery import discover, load_module, read_source
-from pipegen.compiling.freshness import Fresh, Renderer, judge
+from pipegen.compiling.freshness import Fresh, Renderer, judge, judge_alone
 from pipegen.compiling.installed import DSLS, dsl
 from pipegen.compiling.module import DEFAULT_ARCH, Module
 from pipegen.compiling.pool import compile_all, default_jobs
@@ -64,12 +64,16 @@ def check(
     reports = []
     for path in sorted(_unique([*modules, *fresh])):
         module = modules.get(path)
+        known = by_place.get(path.resolve())
+        # Where the description beside it is wrong, that is what there is to say.
+        if known is None and module and path.with_suffix(".toml") not in found.descriptions:
+            known = judge_alone(module.text)
         reports.append(
             ModuleReport(
                 path,
                 backend=module.backend if module else "",
                 arch=module.arch if module else "",
-                fresh=by_place.get(path.resolve()),
+                fresh=known,
                 compiled=compiled.get(path),
             )
         )
