@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  pipegen check kernels                      all below kernels/
-  pipegen check kernels/gemm.py --no-cache   one, compiled again
-  pipegen check . --exclude 'old_*' --exclude tests/data   without some files and folders
-  pipegen check kernels --format github --require cute     in CI: a skip is a failure
+  pipegen check kernels                       all below kernels/
+  pipegen check kernels/gemm.py --no-cache    one, compiled again
+  pipegen check . --exclude 'old_*' --exclude tests/data    without some files and folders
+  pipegen check kernels --format github --require cute      in CI: a skip is a failure
 """
 
 # A progress bar is for a run that makes somebody wait.
