@@ -4,10 +4,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipegen.description_file import load_description, read_text
+from pipegen.description_file import load_description
 from pipegen.errors import InputError, Problem
 from pipegen.planning import plan
 from pipegen.rendering import render
+from pipegen.searching import search, wrong_path
 
 
 def generate_one(path: Path) -> dict[Path, str]:
@@ -20,39 +21,35 @@ def generate_one(path: Path) -> dict[Path, str]:
 
 
 def find_descriptions(paths: Iterable[Path]) -> list[Path]:
-    """The description files among and below `paths`, sorted, each once.
+    """The description files among and below `paths`, each once, in the order of `paths`.
 
-    A file is taken as given. In a folder, a description is a TOML file with a `pipegen` key.
-    Raises InputError for a path that does not exist, or where nothing is found.
+    A file is taken as given; a folder is searched as `check` does (see `search`). Raises
+    InputError for a path that does not exist, and where nothing is found or can be read.
     """
     found: dict[Path, None] = {}
     problems: list[Problem] = []
     for path in paths:
-        if path.is_dir():
-            inside = [p for p in sorted(path.rglob("*.toml")) if _looks_like_description(p)]
-            if not inside:
+        wrong = wrong_path(path)
+        if wrong is not None:
+            problems.append(wrong)
+        elif path.is_dir():
+            inside = search(path, modules=False)
+            found.update(dict.fromkeys(inside.descriptions))
+            problems += inside.problems
+            if not inside.descriptions and not inside.problems:
                 problems.append(
                     Problem(
                         'holds no description: a TOML file with a line "pipegen = 1"',
                         file=str(path),
                     )
                 )
-            found.update(dict.fromkeys(inside))
-        elif path.exists():
-            found[path] = None
+        elif path.suffix == ".py":
+            name = path.with_suffix(".toml").name
+            problems.append(
+                Problem(f"is a module; its description is a TOML file: {name}", file=str(path))
+            )
         else:
-            problems.append(Problem("does not exist", file=str(path)))
+            found[path] = None
     if problems:
         raise InputError(problems)
     return list(found)
-
-
-def _looks_like_description(path: Path) -> bool:
-    import tomllib
-
-    try:
-        return "pipegen" in tomllib.loads(read_text(path))
-    except (InputError, tomllib.TOMLDecodeError):
-        # A broken file counts if it says that it is one: it must be reported, not skipped.
-        with path.open("rb") as file:
-            return b"pipegen = " in file.read(4096)

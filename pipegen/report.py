@@ -24,6 +24,7 @@ _TITLES = {
     "missing": "missing",
     "stale": "stale",
     "edited": "edited",
+    "pristine": "pristine",
     "error": "does not compile",
     "crash": "crashes the compiler",
     "timeout": "hangs the compiler",
@@ -41,11 +42,11 @@ _HARMLESS = ("warpgroup.arrive is injected",)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know about one file. An error fails the run."""
+    """One thing to know about one file. An error fails the run; a notice is no fault at all."""
 
     path: Path
     check: Literal["fresh", "compile"]
-    level: Literal["error", "warning"]
+    level: Literal["error", "warning", "notice"]
     code: str
     message: str
 
@@ -91,6 +92,8 @@ class ModuleReport:
         fresh, compiled = self.fresh, self.compiled
         if fresh is not None and fresh.failed:
             yield Finding(self.path, "fresh", "error", fresh.state, fresh.message)
+        elif fresh is not None and fresh.notice:
+            yield Finding(self.path, "fresh", "notice", fresh.state, fresh.message)
         if compiled is None or compiled.status == "skipped":
             return
         if compiled.failed:
@@ -135,6 +138,7 @@ class Report:
             "modules": len(self.modules),
             "failed": failed,
             "fresh": fresh["fresh"],
+            "pristine": fresh["pristine"],
             "edited": fresh["edited"],
             "stale": fresh["stale"],
             "missing": fresh["missing"],
@@ -160,6 +164,7 @@ class Report:
             f"{counts[key]} {word}"
             for key, word in (
                 ("fresh", "fresh"),
+                ("pristine", "pristine"),
                 ("edited", "edited"),
                 ("stale", "stale"),
                 ("missing", "missing"),

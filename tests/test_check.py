@@ -20,7 +20,7 @@ from pipegen.compiling.freshness import Renderer, judge
 from pipegen.compiling.installed import Dsl
 from pipegen.compiling.result import CompileResult, Kernel
 from pipegen.errors import InputError
-from pipegen.vendor.header import header_lines, sign
+from pipegen.vendor.header import header_lines, read_header, sign
 
 DESCRIPTION = 'pipegen = 1\n[kernel]\nop = "gemm"\nbackend = "cute"\narch = "sm_90a"\n'
 CALLS: list[str] = []
@@ -280,6 +280,97 @@ def test_real_description_is_fresh_after_generate(instant: None) -> None:
     assert json.loads(check("k", "--format", "json").stdout)["counts"]["edited"] == 1
 
 
+def vendored(edit: str = "", template: str = "", description: str = "") -> dict[str, str]:
+    """A real module without its description, changed as told: its freshness in JSON."""
+    write("k/one.toml", DESCRIPTION)
+    generated = CliRunner().invoke(main, ["generate", "k"], catch_exceptions=False)
+    assert generated.exit_code == 0, generated.output
+    text = Path("k/one.py").read_text()
+    Path("k/one.toml").unlink()
+    header_now = read_header(text)
+    assert header_now is not None
+    if template:
+        text = text.replace(header_now.template_digest, template)
+    if description:
+        text = text.replace('#   op = "gemm"', f"#   {description}")
+    if template or description:  # as an older pipegen would have signed it
+        text = sign(text.replace(f"# text: {header_now.text_digest}", "# text: " + "0" * 12))
+    write("k/one.py", text + edit)
+    result = check("k", "--format", "json")
+    assert result.exit_code == 0, result.output
+    (module,) = json.loads(result.stdout)["modules"]
+    assert isinstance(module, dict)
+    return module
+
+
+@pytest.mark.parametrize(("edit", "state"), [("", "pristine"), ("\nMINE = 1\n", "edited")])
+def test_module_without_its_description_is_judged_by_its_header(
+    edit: str, state: str, instant: None
+) -> None:
+    module = vendored(edit)
+    assert module["fresh"] == state
+    assert module["fresh_message"].endswith("no description beside it")
+    text = check("k").stdout
+    assert text.splitlines()[0].split()[3] == state
+    assert text.splitlines()[1] == f"1 module: 1 compiled (1 from the cache), 1 {state}"
+
+
+@pytest.mark.parametrize(("edit", "state"), [("", "pristine"), ("\nMINE = 1\n", "edited")])
+def test_newer_template_is_a_notice_for_a_module_without_its_description(
+    edit: str, state: str, instant: None
+) -> None:
+    module = vendored(edit, template="0123456789ab")
+    assert module["fresh"] == state
+    result = check("k")
+    assert result.exit_code == 0
+    assert f"notice: k/one.py: {state}: a newer template exists" in result.stdout
+
+
+def test_header_that_this_pipegen_refuses_is_a_notice(instant: None) -> None:
+    assert vendored(description='op = "unheard of"')["fresh"] == "pristine"
+    assert "does not accept the description in its header any more" in check("k").stdout
+
+
+def test_wrong_description_leaves_its_module_unjudged(
+    instant: None, rendered: dict[str, str]
+) -> None:
+    write("k/wrong.toml", DESCRIPTION)
+    write("k/wrong.py", text_of())
+    result = check("k", "--format", "json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["modules"][0]["fresh"] is None
+
+
+def test_two_descriptions_of_one_module_are_exit_code_2(
+    instant: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pipegen.generating.generate_one", lambda path: {path.parent / "same.py": text_of()}
+    )
+    write("k/one.toml", DESCRIPTION)
+    write("k/two.toml", DESCRIPTION)
+    write("k/same.py", text_of())
+    result = check("k", "k/one.toml", Path("k").resolve())
+    assert result.exit_code == 2
+    assert "k/two.toml: stands for same.py, and so does one.toml" in result.stderr
+
+
+def test_exclude_leaves_out_what_would_fail(instant: None) -> None:
+    write("k/one.py", text_of())
+    write("k/old/bad.py", text_of("# SPILLS\n"))
+    assert check("k").exit_code == 1
+    assert check("k", "--exclude", "none", "--exclude", "old").exit_code == 0
+    nothing = check("k", "--exclude", "*")
+    assert nothing.exit_code == 2
+    assert "nothing to check" in nothing.stderr
+
+
+def test_help_explains_the_words() -> None:
+    text = check("--help").stdout
+    for word in ("fresh ", "stale ", "missing ", "edited ", "pristine ", "~/.cache/pipegen"):
+        assert word in text
+
+
 # Compiling.
 
 
@@ -309,7 +400,7 @@ def test_missing_dsl_is_said_aloud_and_fails_only_where_required(
         "skipped: 1 module was not compiled (cute): it is not installed. "
         "To enable: pip install 'pipegen[cute]'" in result.stdout
     )
-    assert result.stdout.endswith("2 modules: 1 compiled, 1 SKIPPED\n")
+    assert result.stdout.endswith("2 modules: 1 compiled, 1 pristine, 1 edited, 1 SKIPPED\n")
     assert check("--require", "pallas").exit_code == 0
     required = check("--require", "pallas,cute")
     assert required.exit_code == 1
@@ -317,13 +408,22 @@ def test_missing_dsl_is_said_aloud_and_fails_only_where_required(
 
 
 @pytest.mark.parametrize(
-    "option", [("--require", "tilelang"), ("--arch", "sm_12"), ("--jobs", "0"), ("--timeout", "0")]
+    "option",
+    [
+        ("--require", "tilelang"),
+        ("--arch", "sm_12"),
+        ("--jobs", "0"),
+        ("--timeout", "0"),
+        ("--timeout", "nan"),
+        ("--timeout", "inf"),
+        ("--timeout", "1e300"),
+    ],
 )
 def test_wrong_option_is_exit_code_2(option: tuple[str, str]) -> None:
     write("one.py", text_of())
     result = check(*option)
     assert result.exit_code == 2
-    assert option[1] in result.stderr
+    assert option[0] in result.stderr
 
 
 def test_second_run_of_thirty_modules_compiles_nothing(
@@ -360,13 +460,13 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
-    assert lines[0].split()[:5] == ["hang.py", "cute", "sm_90a", "-", "timeout"]
-    assert lines[1].split()[:5] == ["well.py", "cute", "sm_90a", "-", "ok"]
+    assert lines[0].split()[:5] == ["hang.py", "cute", "sm_90a", "edited", "timeout"]
+    assert lines[1].split()[:5] == ["well.py", "cute", "sm_90a", "edited", "ok"]
     assert lines[2] == (
         "error: hang.py: hangs the compiler: did not finish in 2.5 s and was stopped. "
         "Its last output:"
     )
-    assert lines[3:] == ["so far", "2 modules: 1 compiled, 1 failed the compile check"]
+    assert lines[3:] == ["so far", "2 modules: 1 compiled, 2 edited, 1 failed the compile check"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -389,7 +489,7 @@ def test_stopping_check_stops_the_compilers(number: signal.Signals) -> None:
         time.sleep(0.02)
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode != 0
+    assert process.returncode == 128 + number
     assert b"Traceback" not in errors
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)

@@ -104,7 +104,7 @@ def test_compile_error_shows_the_compilers_words(compiled: dict[str, CompileResu
     result = compiled["wrong"]
     assert result.status == "error"
     assert "nothing" in result.message
-    assert result.repeatable
+    assert not result.completed
 
 
 @needs_pallas
@@ -152,7 +152,7 @@ def test_hanging_module_is_stopped_with_its_children(tmp_path: Path) -> None:
     assert result.message.startswith("did not finish in 1.5 s")
     assert "still compiling" in result.message
     assert result.seconds < 10
-    assert not result.repeatable
+    assert not result.completed
     assert not alive(int(note.read_text()))
 
 
@@ -188,7 +188,7 @@ def test_crash_is_a_finding_with_its_signal(tmp_path: Path) -> None:
     assert result.status == "crash"
     assert "SIGSEGV (signal 11)" in result.message
     assert "here" in result.message
-    assert not result.repeatable
+    assert not result.completed
 
 
 def test_kill_without_a_word_is_a_finding(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_no_process_to_be_had_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(worker, "run", refuse)
     (result,) = pool.compile_all([made(tmp_path, pretender())], CompileCache(None), 1, state=usable)
-    assert (result.status, result.repeatable) == ("error", False)
+    assert (result.status, result.completed) == ("error", False)
     assert "no more processes" in result.message
 
 
@@ -317,7 +317,7 @@ def test_result_that_cannot_be_read_is_a_finding(
 ) -> None:
     monkeypatch.setattr(worker, "parse_ptxas", lambda _: 1 / 0)
     (result,) = pool.compile_all([made(tmp_path, pretender())], CompileCache(None), 1, state=usable)
-    assert (result.status, result.repeatable) == ("error", False)
+    assert (result.status, result.completed) == ("error", False)
     assert "ZeroDivisionError" in result.message
 
 
@@ -594,14 +594,49 @@ def test_cached_failure_stays_a_failure(tmp_path: Path) -> None:
         "import time\ntime.sleep(60)\n",
         "import os\nos.abort()\n",
         "import a_module_that_is_not_there\n",
+        "raise RuntimeError(__file__)\n",
+        "print('no kernel')\n",
     ],
 )
-def test_circumstances_are_not_cached(tmp_path: Path, ending: str) -> None:
+def test_only_what_was_compiled_to_the_end_is_cached(tmp_path: Path, ending: str) -> None:
     cache = CompileCache(tmp_path / "cache")
     module = made(tmp_path, header() + ending)
     (result,) = pool.compile_all([module], cache, 1, timeout=1, state=usable)
     assert result.failed
     assert cache.get(module) is None
+
+
+@pytest.mark.parametrize("helper", ["helper.py", "helper/__init__.py", "helper/deep/part.py"])
+def test_what_a_module_imports_from_its_folder_is_in_the_key(tmp_path: Path, helper: str) -> None:
+    module = made(tmp_path, pretender() + "def f():\n    from helper import first\n")
+    alone = compile_key(module)
+    path = tmp_path / helper
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("import second\n")
+    with_first = compile_key(module)
+    (tmp_path / "second.py").write_text("import helper, module\n")
+    with_second = compile_key(module)
+    (tmp_path / "second.py").write_text("raise RuntimeError\n")
+    broken = compile_key(module)
+    (tmp_path / "unrelated.py").write_text("x = 1\n")
+    assert len({alone, with_first, with_second, broken}) == 4
+    assert compile_key(module) == broken
+    (tmp_path / "second.py").write_text("import (\n")
+    assert compile_key(module) != broken
+
+
+def test_broken_import_is_seen_through_the_cache(tmp_path: Path) -> None:
+    cache = CompileCache(tmp_path / "cache")
+    helper = tmp_path / "helper.py"
+    helper.write_text("x = 1\n")
+    module = made(tmp_path, pretender() + "import helper\n")
+    assert compile_once(module, cache).status == "ok"
+    assert compile_once(module, cache).cached
+    helper.write_text("raise RuntimeError('boom')\n")
+    failed = compile_once(module, cache)
+    assert (failed.status, failed.cached) == ("error", False)
+    helper.write_text("x = 1\n")
+    assert (compile_once(module, cache).status, cache.get(module) is None) == ("ok", False)
 
 
 def test_no_cache_keeps_nothing(counting: tuple[Module, Path]) -> None:

@@ -42,6 +42,7 @@ def skip(required: bool) -> Skip:
     [
         (Report([module()]), 0),
         (Report([module("edited")]), 0),
+        (Report([module("pristine")]), 0),
         (Report([module("stale")]), 1),
         (Report([module("missing", None)]), 1),
         (Report([module(compiled=CompileResult("spills", "spills"))]), 1),
@@ -98,6 +99,7 @@ def test_json_shape() -> None:
             "modules": 1,
             "failed": 0,
             "fresh": 1,
+            "pristine": 0,
             "edited": 0,
             "stale": 0,
             "missing": 0,
@@ -125,6 +127,7 @@ def test_counts_of_a_mixed_run() -> None:
         [
             module(),
             module("edited", WELL.from_cache()),
+            module("pristine"),
             module("stale", CompileResult("spills", "spills")),
             module("missing", None),
             module(compiled=CompileResult("skipped")),
@@ -132,20 +135,21 @@ def test_counts_of_a_mixed_run() -> None:
         [skip(False)],
     )
     assert report.counts() == {
-        "modules": 5,
+        "modules": 6,
         "failed": 2,
         "fresh": 2,
+        "pristine": 1,
         "edited": 1,
         "stale": 1,
         "missing": 1,
-        "compiled": 2,
+        "compiled": 3,
         "compile_failed": 1,
         "skipped": 1,
         "cached": 1,
     }
     assert report.summary() == (
-        "5 modules: 2 compiled (1 from the cache), 2 fresh, 1 edited, 1 stale, 1 missing, "
-        "1 failed the compile check, 1 SKIPPED"
+        "6 modules: 3 compiled (1 from the cache), 2 fresh, 1 pristine, 1 edited, 1 stale, "
+        "1 missing, 1 failed the compile check, 1 SKIPPED"
     )
 
 
@@ -160,6 +164,17 @@ def test_text_has_a_line_for_each_module_and_says_skips_aloud() -> None:
         "pip install 'pipegen[pallas]'",
         "2 modules: 1 compiled, 1 fresh, 1 stale, 1 SKIPPED",
     ]
+
+
+def test_notice_is_said_and_fails_nothing() -> None:
+    fresh = Fresh("pristine", "a newer template exists", notice=True)
+    report = Report([ModuleReport(Path("v.py"), "cute", "sm_90a", fresh, WELL)])
+    assert report.exit_code == 0
+    assert report.counts()["failed"] == 0
+    assert "notice: v.py: pristine: a newer template exists\n" in FORMATS["text"](report)
+    annotation = "::notice file=v.py,line=1,title=pristine::a newer template exists"
+    assert FORMATS["github"](report).splitlines()[0] == annotation
+    assert report.as_dict()["modules"][0]["fresh"] == "pristine"
 
 
 def test_unknown_numbers_are_not_zero() -> None:

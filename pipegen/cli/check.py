@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
 import os
 import signal
 import sys
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  pipegen check kernels                      all below kernels/
-  pipegen check kernels/gemm.py --no-cache   one, compiled again
-  pipegen check . --format github --require cute,pallas    in CI
+  pipegen check kernels                       all below kernels/
+  pipegen check kernels/gemm.py --no-cache    one, compiled again
+  pipegen check . --exclude 'old_*' --exclude tests/data    without some files and folders
+  pipegen check kernels --format github --require cute      in CI: a skip is a failure
 """
 
 # A progress bar is for a run that makes somebody wait.
 _PATIENCE_SECONDS = 1.0
+_DAY_SECONDS = 86400
 
 
 def _dsls(_ctx: click.Context, _param: click.Parameter, value: str) -> frozenset[str]:
@@ -41,6 +44,13 @@ def _arch(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     return name
 
 
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    # A range takes nan: it is neither below nor above.
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
+
+
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
@@ -51,8 +61,13 @@ def _arch(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     "--jobs", type=click.IntRange(min=1), help="Modules to compile at once. [default: the cores]"
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True,
+    "--timeout", type=click.FloatRange(min=0, min_open=True, max=_DAY_SECONDS), default=120.0,
+    show_default=True, callback=_seconds, metavar="SECONDS",
     help="Seconds a module may take to compile.",
+)  # fmt: skip
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB",
+    help="Leave out files and folders below PATHS whose name or path matches; may be repeated.",
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Compile everything again; keep nothing.")
 @click.option(
@@ -68,6 +83,7 @@ def command(
     output: str,
     jobs: int | None,
     timeout: float,
+    exclude: tuple[str, ...],
     no_cache: bool,
     require: frozenset[str],
     arch: str,
@@ -78,23 +94,41 @@ def command(
     description gives today, and compiled to SASS in a process of its own by the DSL that is
     installed here. Registers, spills and SMEM are read from what the compiler wrote.
 
+    Hidden folders and virtual environments are left out. Results are kept in
+    $XDG_CACHE_HOME/pipegen (~/.cache/pipegen) until a source or a compiler changes; --no-cache
+    neither reads nor writes there.
+
+    \b
+    fresh     as its description and the template give it today
+    stale     description or template changed since: run `pipegen generate`
+    missing   the description is there, the module is not
+    edited    changed by hand, otherwise up to date: fine
+    pristine  no description beside it, and as pipegen wrote it: fine
+    -         has no pipegen header, or its description is wrong
+
     Exit code 1: a module is stale or missing, does not compile, spills registers, has its wgmma
-    serialized, or does not fit in SMEM. An edited module is fine. 2: the input is wrong.
+    serialized, or does not fit in SMEM. 2: the input is wrong. 130: stopped with Ctrl-C.
     """
     from pipegen.compiling.cache import default_folder
     from pipegen.compiling.checking import check
 
     signal.signal(signal.SIGTERM, _stop)
-    with _Progress() as progress:
-        report = check(
-            paths or (Path("."),),
-            cache_folder=None if no_cache else default_folder(),
-            jobs=jobs,
-            timeout=timeout,
-            require=require,
-            arch=arch,
-            progress=progress.show,
-        )
+    try:
+        with _Progress() as progress:
+            report = check(
+                paths or (Path("."),),
+                cache_folder=None if no_cache else default_folder(),
+                jobs=jobs,
+                timeout=timeout,
+                require=require,
+                arch=arch,
+                progress=progress.show,
+                exclude=exclude,
+            )
+    except KeyboardInterrupt:
+        # click would make it 1, which says that a check found something.
+        click.echo("stopped", err=True)
+        raise SystemExit(128 + signal.SIGINT) from None
     _print(report, output)
     raise SystemExit(report.exit_code)
 

@@ -5,6 +5,7 @@ One JSON file an entry. An entry that cannot be read is treated as absent and wr
 cache that cannot be written only costs time.
 """
 
+import ast
 import contextlib
 import hashlib
 import json
@@ -81,7 +82,7 @@ class CompileCache:
         self._cache = Cache(folder / "compile" if folder else None)
 
     def get(self, module: Module) -> CompileResult | None:
-        """The result of an earlier run with the same text and the same compilers."""
+        """The result of an earlier run with the same sources and the same compilers."""
         value = self._cache.get(compile_key(module))
         if value is None:
             return None
@@ -91,18 +92,21 @@ class CompileCache:
             return None
 
     def put(self, module: Module, result: CompileResult) -> None:
-        """Keep the result if the next run would end the same way."""
-        if result.repeatable:
+        """Keep the result if the compiler came to its end."""
+        if result.completed:
             self._cache.put(compile_key(module), result.as_dict())
 
 
 def compile_key(module: Module) -> str:
     """Everything that decides how compiling a module ends.
 
-    The module imports its DSL and the standard library only, so its own text is all its source.
+    An emitted module imports its DSL and the standard library only; an owner may have added
+    imports of files beside it, so these count, and theirs. What is imported by a name that is
+    computed, or from elsewhere on the path, does not.
     """
     return key_of(
         module.text,
+        *_imported(module),
         module.backend,
         module.arch,
         *(f"{name} {version}" for name, version in sorted(dsl(module.dsl).versions.items())),
@@ -110,6 +114,41 @@ def compile_key(module: Module) -> str:
         f"python {sys.version} {platform.machine()}",
         _sources(_PACKAGE, "compiling/*.py", "hardware.py"),
     )
+
+
+def _imported(module: Module) -> Iterable[str]:
+    """Names and digests of the files beside a module that it imports, and that those import."""
+    folder = module.path.parent
+    done = {module.path}
+    texts = [module.text]
+    while texts:
+        for name in sorted(_import_names(texts.pop())):
+            for path in [folder / f"{name}.py", *sorted((folder / name).glob("**/*.py"))]:
+                if path in done or not path.is_file():
+                    continue
+                done.add(path)
+                try:
+                    text = path.read_text("utf-8", "replace")
+                except OSError:
+                    text = ""
+                yield path.relative_to(folder).as_posix()
+                yield hashlib.sha256(text.encode()).hexdigest()
+                texts.append(text)
+
+
+def _import_names(text: str) -> set[str]:
+    """The first parts of the names that the import statements of a source mention."""
+    try:
+        tree = ast.parse(text.removeprefix("\ufeff"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()  # it does not compile either, and errors are not kept
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
 
 
 def render_key(description: Path, text: str, template_root: Path) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pipegen.compiling.cache import CompileCache
-from pipegen.compiling.discovery import discover, load_module
-from pipegen.compiling.freshness import Fresh, Renderer, judge
+from pipegen.compiling.discovery import discover, load_module, read_source
+from pipegen.compiling.freshness import Fresh, Renderer, judge, judge_alone
 from pipegen.compiling.installed import DSLS, dsl
 from pipegen.compiling.module import DEFAULT_ARCH, Module
 from pipegen.compiling.pool import compile_all, default_jobs
@@ -32,9 +32,13 @@ def check(
     require: frozenset[str] = frozenset(),
     arch: str = DEFAULT_ARCH,
     progress: Progress = _silent,
+    exclude: Sequence[str] = (),
 ) -> Report:
-    """Run the checks on everything among and below `paths`; wrong input is part of the report."""
-    found = discover(paths)
+    """Run the checks on everything among and below `paths`; wrong input is part of the report.
+
+    Below folders, what one of the patterns in `exclude` matches is left out.
+    """
+    found = discover(paths, exclude)
     problems = list(found.problems)
     fresh = _freshness(found.descriptions, cache_folder, problems, progress)
     modules: dict[Path, Module] = {}
@@ -60,12 +64,16 @@ def check(
     reports = []
     for path in sorted(_unique([*modules, *fresh])):
         module = modules.get(path)
+        known = by_place.get(path.resolve())
+        # Where the description beside it is wrong, that is what there is to say.
+        if known is None and module and path.with_suffix(".toml") not in found.descriptions:
+            known = judge_alone(module.text)
         reports.append(
             ModuleReport(
                 path,
                 backend=module.backend if module else "",
                 arch=module.arch if module else "",
-                fresh=by_place.get(path.resolve()),
+                fresh=known,
                 compiled=compiled.get(path),
             )
         )
@@ -81,6 +89,7 @@ def _freshness(
     """The freshness of every file that the descriptions stand for."""
     renderer = Renderer(cache_folder)
     fresh: dict[Path, Fresh] = {}
+    owners: dict[Path, Path] = {}
     for index, description in enumerate(descriptions):
         progress(f"rendering {description.name}", index, len(descriptions))
         try:
@@ -89,12 +98,21 @@ def _freshness(
             problems += error.problems
             continue
         for path, text in rendered.items():
-            try:
-                current = path.read_text("utf-8") if path.exists() else None
-            except (OSError, UnicodeDecodeError) as error:
-                problems.append(Problem(f"cannot be read: {error}", file=str(path)))
+            owner = owners.setdefault(path.parent.resolve() / path.name, description)
+            if owner.resolve() != description.resolve():
+                problems.append(
+                    Problem(
+                        f"stands for {path.name}, and so does {owner.name}: give one of them "
+                        "another kernel.name",
+                        file=str(description),
+                    )
+                )
                 continue
-            fresh[path] = judge(current, text)
+            current = read_source(path) if path.exists() else None
+            if isinstance(current, Problem):
+                problems.append(current)
+            else:
+                fresh[path] = judge(current, text)
     return fresh
 
 

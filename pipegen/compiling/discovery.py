@@ -1,67 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds what there is to check among and below the paths that were given."""
 
-import os
-import re
-import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pipegen.compiling.module import DEFAULT_ARCH, Module, has_header, read_module
+from pipegen.compiling.module import DEFAULT_ARCH, Module, read_module
 from pipegen.errors import Problem
-
-_DESCRIPTION = re.compile(r"^pipegen\s*=\s*\d", re.MULTILINE)
-_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
-# Descriptions are a few hundred bytes; a header is on the first lines.
-_READ_BYTES = 65536
+from pipegen.searching import Found, is_description, search, unreadable, wrong_path
 
 
-@dataclass(frozen=True)
-class Found:
-    """Descriptions, modules, and files that were given and cannot be checked."""
-
-    descriptions: tuple[Path, ...]
-    modules: tuple[Path, ...]
-    problems: tuple[Problem, ...]
-
-
-def discover(paths: Iterable[Path]) -> Found:
+def discover(paths: Iterable[Path], exclude: Sequence[str] = ()) -> Found:
     """The descriptions and modules among `paths` (files) and below them (folders), each once.
 
-    In a folder, a description is a TOML file with a `pipegen` key and a module is a Python file
-    with pipegen's header; a file that is named counts as what its suffix says. Naming a module
-    includes the description beside it. Finding nothing is a problem: a check that checks nothing
-    must not pass.
+    A file that is named counts as what its suffix says, or else as what it says of itself, and
+    `exclude` does not apply to it. Naming a module includes the description beside it. Finding
+    nothing is a problem: a check that checks nothing must not pass.
     """
     descriptions: dict[Path, None] = {}
     modules: dict[Path, None] = {}
     problems: list[Problem] = []
     given = tuple(paths)
     for path in given:
-        if path.is_dir():
-            for inside in _files(path):
-                if inside.suffix == ".toml":
-                    descriptions[inside] = None
-                else:
-                    modules[inside] = None
-        elif not path.exists():
-            problems.append(Problem("does not exist", file=str(path)))
-        elif path.suffix == ".toml":
-            descriptions[path] = None
-        elif path.suffix == ".py":
-            modules[path] = None
-            beside = path.with_suffix(".toml")
-            if beside.is_file() and _is_ours(beside):
-                descriptions[beside] = None
-        else:
-            problems.append(
-                Problem(
-                    "is neither a description nor a module",
-                    file=str(path),
-                    allowed="folders, .toml files, .py files",
-                )
-            )
+        wrong = wrong_path(path)
+        if wrong is not None:
+            problems.append(wrong)
+            continue
+        try:
+            found = search(path, exclude) if path.is_dir() else _named(path)
+        except OSError as error:
+            problems.append(unreadable(Path(error.filename or path), error))
+            continue
+        descriptions.update(dict.fromkeys(found.descriptions))
+        modules.update(dict.fromkeys(found.modules))
+        problems += found.problems
     if not (descriptions or modules or problems):
         names = ", ".join(map(str, given))
         problems.append(
@@ -75,38 +46,36 @@ def discover(paths: Iterable[Path]) -> Found:
 
 def load_module(path: Path, arch: str = DEFAULT_ARCH) -> Module | Problem:
     """The module at `path`, or why it is none."""
+    text = read_source(path)
+    return text if isinstance(text, Problem) else read_module(path, text, arch)
+
+
+def read_source(path: Path) -> str | Problem:
+    """The text of a Python file, or why it has none."""
+    if path.is_dir():
+        return Problem("is a folder, and no Python source", file=str(path))
+    wrong = wrong_path(path)
+    if wrong is not None:
+        return wrong
     try:
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except UnicodeDecodeError:
         return Problem("is not UTF-8, and so no Python source", file=str(path))
     except OSError as error:
-        return Problem(f"cannot be read: {error.strerror or error}", file=str(path))
-    return read_module(path, text, arch)
+        return unreadable(path, error)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder):
-        if "pyvenv.cfg" in names:
-            folders.clear()
-            continue
-        folders[:] = sorted(f for f in folders if f not in _SKIPPED and not f.startswith("."))
-        for name in sorted(names):
-            path = Path(root, name)
-            if path.suffix in (".toml", ".py") and _is_ours(path):
-                yield path
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file says of itself that it is pipegen's."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_READ_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return False
+def _named(path: Path) -> Found:
+    """What a file that was named stands for. Raises OSError if that cannot be read."""
     if path.suffix == ".py":
-        return has_header(text)
-    try:
-        return "pipegen" in tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        # A broken description that says what it is must be reported, not skipped.
-        return _DESCRIPTION.search(text) is not None
+        beside = path.with_suffix(".toml")
+        described = beside.is_file() and is_description(beside)
+        return Found((beside,) if described else (), (path,), ())
+    if path.suffix == ".toml" or is_description(path):
+        return Found((path,), (), ())
+    problem = Problem(
+        "is neither a description nor a module",
+        file=str(path),
+        allowed="folders, .py files, TOML files with a line `pipegen = 1`",
+    )
+    return Found((), (), (problem,))

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pipegen.compiling.cache import Cache, render_key
 
-Freshness = Literal["fresh", "missing", "stale", "edited"]
+# Against a description: fresh, missing, stale, edited. By the header alone: pristine, edited.
+Freshness = Literal["fresh", "missing", "stale", "edited", "pristine"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Fresh:
 
     state: Freshness
     message: str = ""
+    # Whether the message is worth a line although nothing is wrong.
+    notice: bool = False
 
     @property
     def failed(self) -> bool:
@@ -51,6 +54,45 @@ def judge(current: str | None, rendered: str) -> Fresh:
         "stale",
         f"{_change(mine, today)}, and the file was edited: take over by hand what a fresh copy "
         "has (`pipegen generate` will not overwrite it)",
+    )
+
+
+def judge_alone(current: str) -> Fresh | None:
+    """What the header of a module without a description beside it tells; None: no header.
+
+    Whoever keeps only the module took it over as it is: a newer template is no failure then.
+    """
+    from pipegen.vendor.header import is_pristine, read_header
+
+    header = read_header(current)
+    if header is None:
+        return None
+    newer = _newer(header.description, header.template_digest)
+    if is_pristine(current):
+        message = newer or "as pipegen wrote it; no description beside it"
+        return Fresh("pristine", message, bool(newer))
+    message = newer or "edited by its owner; no description beside it"
+    return Fresh("edited", message, bool(newer))
+
+
+def _newer(description: str, template_digest: str) -> str:
+    """A sentence if this pipegen would not use the template that the header names."""
+    from pipegen.description_file import parse_description
+    from pipegen.errors import InputError
+    from pipegen.planning import plan
+    from pipegen.rendering import template_digest as digest_today
+
+    if not description:
+        return ""
+    try:
+        template = plan(parse_description(description)).template
+    except InputError:
+        return "this pipegen does not accept the description in its header any more"
+    if digest_today(template) == template_digest:
+        return ""
+    return (
+        "a newer template exists; to see what it gives, save the description in the header as a "
+        "TOML file in another folder and run `pipegen generate` there"
     )
 
 

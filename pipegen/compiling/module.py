@@ -41,11 +41,6 @@ class Module:
         return "--compile-only" in self.text
 
 
-def has_header(text: str) -> bool:
-    """Whether pipegen wrote this file."""
-    return read_header(text) is not None
-
-
 def read_module(path: Path, text: str, arch: str = DEFAULT_ARCH) -> Module | Problem:
     """The file as a module. Without a header its imports tell the DSL, and `arch` is taken."""
     header = read_header(text)

@@ -65,7 +65,7 @@ def compile_all(
 
 def _without_compiling(module: Module, state: Dsl, cache: CompileCache) -> CompileResult | None:
     if not state.usable:
-        return CompileResult("skipped", state.reason, repeatable=False)
+        return CompileResult("skipped", state.reason)
     return cache.get(module)
 
 
@@ -73,11 +73,11 @@ def _compile(module: Module, timeout: float, cancel: threading.Event) -> Compile
     try:
         return compile_module(module, timeout, cancel)
     except Cancelled:
-        return CompileResult("error", "was given up", repeatable=False)
+        return CompileResult("error", "was given up")
     except OSError as error:
         # No process, no disk.
-        return CompileResult("error", f"could not be compiled here: {error}", repeatable=False)
+        return CompileResult("error", f"could not be compiled here: {error}")
     except Exception as error:
         # A compiler's output that we cannot read is a finding about this module, not the end.
         what = f"{type(error).__name__}: {error}"
-        return CompileResult("error", f"pipegen cannot read its result: {what}", repeatable=False)
+        return CompileResult("error", f"pipegen cannot read its result: {what}")

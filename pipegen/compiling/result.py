@@ -17,6 +17,7 @@ Status = Literal[
     "smem",
     "skipped",
 ]
+_COMPLETED = ("ok", "wrong-arch", "spills", "serialized", "smem")
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,19 @@ class CompileResult:
     advisories: tuple[str, ...] = ()
     seconds: float = 0.0
     cached: bool = False
-    # Whether the same file with the same compilers would end the same way again.
-    repeatable: bool = True
 
     @property
     def failed(self) -> bool:
         """Whether this is a finding."""
         return self.status not in ("ok", "skipped")
+
+    @property
+    def completed(self) -> bool:
+        """Whether the compiler came to its end, so that the next run would end the same way.
+
+        An error may be of the machine or of the place: no module, no disk, a path.
+        """
+        return self.status in _COMPLETED
 
     @property
     def registers(self) -> int | None:

@@ -22,8 +22,6 @@ DEFAULT_TIMEOUT = 120.0
 # The compilers read these; what the user's shell has set must not change a verdict.
 _FOREIGN = ("CUTE_DSL_", "CUTE_EXPERIMENTAL_DSL_", "MOSAIC_GPU_", "JAX_", "XLA_", "CUDA_VISIBLE_")
 _TAIL_LINES = 15
-# Errors of the machine rather than of the file: the next run may end differently.
-_CIRCUMSTANCES = ("ImportError", "ModuleNotFoundError", "MemoryError", "OSError", "No space left")
 
 
 @dataclass(frozen=True)
@@ -105,14 +103,13 @@ def _failure(outcome: Outcome, timeout: float) -> CompileResult | None:
     last = _last_lines(outcome.output)
     if outcome.returncode is None:
         message = f"did not finish in {timeout:g} s and was stopped. {last}"
-        return CompileResult("timeout", message, seconds=outcome.seconds, repeatable=False)
+        return CompileResult("timeout", message, seconds=outcome.seconds)
     if outcome.returncode < 0:
         message = f"the compiler died of {describe_signal(outcome.returncode)}. {last}"
-        return CompileResult("crash", message, seconds=outcome.seconds, repeatable=False)
+        return CompileResult("crash", message, seconds=outcome.seconds)
     if outcome.returncode > 0:
         message = f"exit code {outcome.returncode}. {last}"
-        repeatable = not any(word in outcome.output for word in _CIRCUMSTANCES)
-        return CompileResult("error", message, seconds=outcome.seconds, repeatable=repeatable)
+        return CompileResult("error", message, seconds=outcome.seconds)
     return None
 
 
