@@ -475,6 +475,9 @@ def test_stopping_check_stops_the_compilers(number: signal.Signals) -> None:
           "str(os.getpid()))\ntime.sleep(60)\n")  # fmt: skip
     note = Path("note").resolve()
     code = (
+        # A shell's background job is started with SIGINT ignored, and so are its children.
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pipegen.compiling import checking\n"
         "from pipegen.compiling.installed import Dsl\n"
         "checking.dsl = Dsl\n"
