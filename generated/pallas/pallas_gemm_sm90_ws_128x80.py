@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
 # template: pallas/gemm_sm90_warp_specialized.py.j2 a0dd78a6ea8b
-# text: 2f30f415735f
+# text: f37728daa87b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -76,7 +76,7 @@ RASTER_GROUP = 8  # tile rows walked together, for L2
 
 CONSUMER_WARPGROUPS = 2
 WG_TILE_M, WG_TILE_N = 64, 80  # a consumer warpgroup's part; 40 registers a thread
-PRODUCER_REGISTERS = 40  # a thread; consumers get 232, min(256, (512 - 40) // 2 // 8 * 8)
+PRODUCER_REGISTERS = 56  # a thread; consumers get 224, min(256, (512 - 56) // 2 // 8 * 8)
 
 MAINLOOP_STAGES = 7  # (232448 - 20480) // 26640
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
 # template: pallas/gemm_sm90_warp_specialized.py.j2 a0dd78a6ea8b
-# text: f8ebd0c12474
+# text: 22abaec135df
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -22,7 +22,7 @@
 #   warpgroups = 1
 #
 #   [role.producer]
-#   registers = 48
+#   registers = 40
 """GEMM for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16 x bf16 -> f32 -> bf16.
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: a CTA computes output tiles of
@@ -84,7 +84,7 @@ RASTER_GROUP = 8  # tile rows walked together, for L2
 
 CONSUMER_WARPGROUPS = 1
 WG_TILE_M, WG_TILE_N = 128, 128  # a consumer warpgroup's part; 128 registers a thread
-PRODUCER_REGISTERS = 48  # a thread; consumers get 256, min(256, (512 - 48) // 1 // 8 * 8)
+PRODUCER_REGISTERS = 40  # a thread; consumers get 256, min(256, (512 - 40) // 1 // 8 * 8)
 
 MAINLOOP_STAGES = 6  # (232448 - 16384) // 32784
 DELAY_RELEASE = 1  # steps a stage is kept after its own, and wgmma left in flight

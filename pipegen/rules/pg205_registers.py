@@ -15,7 +15,8 @@ Example
     hang on an H200 (jax 0.11.2).
 
 Use instead
-    Leave registers out: pipegen fills in 40 for the producer and the most that remains.
+    Leave registers out: pipegen fills in 40 for the producer (56 in Pallas) and the most that
+    remains for the consumers.
 """
 
 from collections.abc import Iterator
