@@ -4,14 +4,16 @@
     python benchmarks/hopper.py verify generated/*/*.py --json benchmarks/hopper_verify.json
     python benchmarks/hopper.py speed generated/*/*.py --json benchmarks/hopper_speed.json
 
-Each module runs in a process of its own with a time limit: a kernel that hangs is a failure, and
-the rest goes on. Exit code 1 if anything failed. Needs torch, and the modules' DSL.
+Modules for other GPUs (by their header) are skipped. Each module runs in a process of its own with
+a time limit: a kernel that hangs is a failure, and the rest goes on. Exit code 1 if anything
+failed. Needs torch, and the modules' DSL.
 """
 
 import argparse
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +49,12 @@ def run_worker(task: str, module: Path, shapes: tuple[str, ...], limit: float) -
         if line.startswith("RESULT "):
             return {"module": module.name, "failed": "", **json.loads(line[7:])}
     return failed(module, f"exit code {process.returncode}", output)
+
+
+def for_hopper(module: Path) -> bool:
+    """Whether the module's header names Hopper, or the module has none."""
+    header = re.search(r"^# pipegen: .* \| (\w+)$", module.read_text("utf-8"), re.MULTILINE)
+    return header is None or header[1] == "sm_90a"
 
 
 def failed(module: Path, reason: str, output: str) -> dict[str, Any]:
@@ -106,6 +114,10 @@ def main() -> int:
     parser.add_argument("--shape", action="append", help="M,N,K to time; may be repeated")
     arguments = parser.parse_args()
     shapes = tuple(arguments.shape or SHAPES)
+    modules = [module for module in arguments.modules if for_hopper(module)]
+    for module in arguments.modules:
+        if module not in modules:
+            print(f"SKIP {module.name}: not for Hopper")
     jobs = arguments.jobs if arguments.task == "verify" else 1  # nothing else runs while we time
 
     report: dict[str, Any] = {
@@ -118,7 +130,7 @@ def main() -> int:
     with ThreadPoolExecutor(jobs) as pool:
         for result in pool.map(
             lambda module: run_worker(arguments.task, module, shapes, arguments.limit),
-            arguments.modules,
+            modules,
         ):
             well &= show(arguments.task, result)
             sys.stdout.flush()

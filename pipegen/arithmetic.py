@@ -2,7 +2,7 @@
 """The numbers of a pipelined kernel as pure functions. Sizes in bytes unless a name says so.
 
 Sources, short names used below:
-  DSL: `cutlass/pipeline/{sm90,helpers}.py` of nvidia-cutlass-dsl 4.8.1.
+  DSL: `cutlass/pipeline/{sm90,sm100,helpers}.py` of nvidia-cutlass-dsl 4.8.1.
   PTX: PTX ISA 8.8, the section named.
   CUDA: CUDA C++ Programming Guide, "Compute Capabilities".
 """
@@ -15,6 +15,8 @@ from pipegen.hardware import (
     SETMAXNREG_MIN,
     SETMAXNREG_STEP,
     SWIZZLE_128B_ALIGNMENT,
+    TMEM_COLUMNS_MAX,
+    TMEM_COLUMNS_MIN,
     WARP,
     WARPGROUP,
     Hardware,
@@ -63,6 +65,29 @@ def tma_consumer_arrive_count(consumer_warps: int, cluster_mn: tuple[int, int]) 
     return consumer_warps * multicast_partners(cluster_mn)
 
 
+def umma_consumer_arrive_count(cluster_mn: tuple[int, int]) -> int:
+    """Arrivals that empty one stage of a `PipelineTmaUmma` with one CTA to an MMA.
+
+    One tcgen05.commit of the MMA warp of each CTA that receives what this one loads: it arrives
+    once at each CTA of its mask (DSL, `PipelineTmaUmma.consumer_release`; PTX, "tcgen05.commit").
+    """
+    return multicast_partners(cluster_mn)
+
+
+def tmem_columns(buffers: int, tile_n: int) -> int:
+    """TMEM columns of `buffers` f32 accumulators of `tile_n` columns, as they are allocated:
+    a power of two from 32 (PTX, "tcgen05.alloc"). More than 512 cannot be had."""
+    columns = TMEM_COLUMNS_MIN
+    while columns < buffers * tile_n:
+        columns *= 2
+    return columns
+
+
+def most_accumulators(tile_n: int) -> int:
+    """f32 accumulators of `tile_n` columns that fit in TMEM."""
+    return TMEM_COLUMNS_MAX // tile_n
+
+
 def ring_barrier_bytes(stages: int) -> int:
     """Bytes of a ring's mbarriers: a full and an empty one for each stage, 8 B each
     (PTX, "Size and alignment of mbarrier object")."""
@@ -80,12 +105,16 @@ class SmemSplit:
 
 
 def smem_bytes(
-    operand_bytes: tuple[int, int], buffer_bytes: int, stages: int, store_buffers: int
+    operand_bytes: tuple[int, int],
+    buffer_bytes: int,
+    stages: int,
+    store_buffers: int,
+    other_bytes: int = 0,
 ) -> int:
     """Bytes of a block's SMEM: barriers, the A ring, the B ring and the store buffers, each from a
     multiple of 1024 on (where a tile with the 128-byte swizzle may start: PTX, "wgmma", matrix
-    descriptor)."""
-    parts = [ring_barrier_bytes(stages), store_buffers * buffer_bytes]
+    descriptor). `other_bytes` stand right after the ring's barriers."""
+    parts = [ring_barrier_bytes(stages) + other_bytes, store_buffers * buffer_bytes]
     parts += [stages * size for size in operand_bytes]
     return sum(align_up(part, SWIZZLE_128B_ALIGNMENT) for part in parts)
 
@@ -98,29 +127,32 @@ def split_smem(
     max_store_buffers: int,
     stages: int | None = None,
     store_buffers: int | None = None,
+    other_bytes: int = 0,
 ) -> SmemSplit:
     """As many stages as fit, then as many store buffers as fit beside them.
 
     `operand_bytes` are those of A and of B in one stage. `stages` or `store_buffers` fix one of the
     two; None lets it grow. Stages are counted with two store buffers (the fewest that let a store
     fly while the next subtile is written; one where a tile has one subtile); what is left goes to
-    further buffers, up to `max_store_buffers` and the number of subtiles of a tile.
+    further buffers, up to `max_store_buffers` and the number of subtiles of a tile. `other_bytes`
+    are what the kernel keeps beside the ring's barriers.
     The result may exceed `capacity`, or have 0 stages: the caller decides what that means.
     """
     fewest = fewest_store_buffers(subtiles) if store_buffers is None else store_buffers
+
+    def total(stages: int, buffers: int) -> int:
+        return smem_bytes(operand_bytes, buffer_bytes, stages, buffers, other_bytes)
+
     if stages is None:
         stages = max(0, (capacity - fewest * buffer_bytes) // sum(operand_bytes))
-        while stages and smem_bytes(operand_bytes, buffer_bytes, stages, fewest) > capacity:
+        while stages and total(stages, fewest) > capacity:
             stages -= 1
     if store_buffers is None:
         store_buffers = min(max_store_buffers, subtiles)
-        while (
-            store_buffers > fewest
-            and smem_bytes(operand_bytes, buffer_bytes, stages, store_buffers) > capacity
-        ):
+        while store_buffers > fewest and total(stages, store_buffers) > capacity:
             store_buffers -= 1
-    total = smem_bytes(operand_bytes, buffer_bytes, stages, store_buffers)
-    return SmemSplit(stages, store_buffers, ring_barrier_bytes(stages), total)
+    barriers = ring_barrier_bytes(stages) + other_bytes
+    return SmemSplit(stages, store_buffers, barriers, total(stages, store_buffers))
 
 
 def fewest_store_buffers(subtiles: int) -> int:

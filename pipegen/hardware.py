@@ -58,8 +58,12 @@ SETMAXNREG_MIN = 24
 SETMAXNREG_MAX = 256
 WARP = 32
 WARPGROUP = 128
-# K of one wgmma, in bytes of the operand type (PTX ISA, "wgmma.mma_async", shapes).
+# K of one wgmma or tcgen05.mma, in bytes of the operand type (PTX ISA, "wgmma.mma_async", shapes;
+# "tcgen05.mma", shapes for kind::f16 and kind::f8f6f4).
 MMA_K_BYTES = 32
 # SMEM tile that TMA writes with the 128-byte swizzle must start at a multiple of this.
 SWIZZLE_128B_ALIGNMENT = 1024
 SWIZZLE_BYTES = 128
+# Columns of TMEM, 32 bits wide and 128 lanes high (PTX ISA, "tcgen05.alloc").
+TMEM_COLUMNS_MIN = 32
+TMEM_COLUMNS_MAX = 512

@@ -8,6 +8,7 @@ from pipegen.errors import InputError
 from pipegen.planning.defaults import resolve
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
+from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.rules import find_problems
 from pipegen.selection_table import kernels
@@ -18,6 +19,7 @@ Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 
 PLANNERS: dict[tuple[str, str, str], Planner] = {
     ("gemm", "cute", "sm_90a"): plan_gemm_sm90_cute,
+    ("gemm", "cute", "sm_100a"): plan_gemm_sm100_cute,
     ("gemm", "pallas", "sm_90a"): plan_gemm_sm90_pallas,
 }
 

@@ -12,6 +12,8 @@ from pipegen.vocabulary import DTYPE, STYLES
 # K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
 # keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
 PROMOTE_EVERY = 4
+# Warpgroups of the Blackwell roles: the loads and the MMAs are one warp each.
+BLACKWELL_WARPGROUPS = {"tma": 0, "mma": 0, "epilogue": 1}
 # Accumulator registers of a thread that the default tile takes: half of what ptxas can hold.
 ACCUMULATOR_REGISTERS = 128
 # Of a thread that issues TMA loads. Mosaic GPU's index arithmetic spills with 40 in some jax
@@ -19,6 +21,7 @@ ACCUMULATOR_REGISTERS = 128
 PRODUCER_REGISTERS = {"cute": 40, "cute-ts": 40, "pallas": 56}
 ROLES: dict[tuple[str, str], tuple[str, ...]] = {
     ("gemm", "sm_90a"): ("producer", "consumer"),
+    ("gemm", "sm_100a"): ("tma", "mma", "epilogue"),
 }
 
 
@@ -50,8 +53,10 @@ def resolve(description: KernelDescription) -> KernelDescription:
     if dtype["out"] is None:
         dtype["out"] = dtype["a"] if DTYPE[dtype["a"]].bits > 8 else "bf16"
     if dtype["promote_every"] == "auto":
-        short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32" and backend == "cute"
-        dtype["promote_every"] = PROMOTE_EVERY if short else 0
+        short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32"
+        # wgmma's sums are short; tcgen05 adds up in f32.
+        promotes = backend == "cute" and kernel["arch"] == "sm_90a"
+        dtype["promote_every"] = PROMOTE_EVERY if short and promotes else 0
 
     tile = data["tile"]
     asked = data["role"].get("consumer") or {}
@@ -101,6 +106,11 @@ def _fill_roles(
     kernel = description.kernel
     for name in ROLES.get((kernel.op, kernel.arch), ()):
         roles.setdefault(name, Role().model_dump())
+    if kernel.arch == "sm_100a":
+        for name, warpgroups in BLACKWELL_WARPGROUPS.items():
+            if name in roles and roles[name]["warpgroups"] is None:
+                roles[name]["warpgroups"] = warpgroups
+        return
     if not {"producer", "consumer"} <= roles.keys():
         return
     producer, consumer = roles["producer"], roles["consumer"]

@@ -57,8 +57,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a_swizzle": swizzle("K", k * a.bytes) if a_k else swizzle("MN", m * a.bytes),
         "b_swizzle": swizzle("K", k * b.bytes) if b_k else swizzle("MN", n * b.bytes),
         "out_swizzle": swizzle("K", epi_n * out.bytes),
-        **_operand_words("a", "m", a_k),
-        **_operand_words("b", "n", b_k),
+        **operand_words("a", "m", a_k),
+        **operand_words("b", "n", b_k),
         "a_k_index": 2 if a_k else 1,
         "participants": description.kernel.style == "participants",
         "explicit_state": description.kernel.style == "explicit-state",
@@ -76,7 +76,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     }
 
 
-def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, str]:
+def operand_words(operand: str, mode: str, k_major: bool) -> dict[str, str]:
     """How an operand is stored; `mode` is its other dimension, m or n."""
     rows, columns = (mode, "k") if k_major else ("k", mode)
     return {

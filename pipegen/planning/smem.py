@@ -9,6 +9,7 @@ from typing import Literal
 from pipegen.arithmetic import (
     fewest_store_buffers,
     operand_stage_bytes,
+    ring_barrier_bytes,
     smem_bytes,
     split_smem,
     tile_bytes,
@@ -24,6 +25,8 @@ MAX_STORE_BUFFERS = 4
 # Columns of one epilogue store: 64 B of bf16 or 128 B of f32, enough for full TMA speed, and few
 # enough that four buffers leave the ring its stages.
 EPILOGUE_COLUMNS = (32, 16)
+ACCUMULATORS = 2  # one is read by the epilogue while the other is filled
+TMEM_ADDRESS_BYTES = 4
 
 
 def epilogue_tile(tile_m: int, tile_n: int, warpgroups: int) -> tuple[int, int]:
@@ -34,7 +37,8 @@ def epilogue_tile(tile_m: int, tile_n: int, warpgroups: int) -> tuple[int, int]:
 
 def smem_of(description: KernelDescription) -> SmemBudget | None:
     """The budget of a GEMM; None where the description has no sizes to compute with."""
-    tile, consumer = description.tile, description.role.get("consumer")
+    tile, roles = description.tile, description.role
+    consumer = roles.get("epilogue" if description.kernel.arch == "sm_100a" else "consumer")
     m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
     warpgroups = (consumer.warpgroups if consumer else 0) or 0
     pipelines = description.pipeline
@@ -51,7 +55,10 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     pipelines = description.pipeline
     a_bits, b_bits = DTYPE[description.dtype.a].bits, DTYPE[str(description.dtype.b)].bits
     a_bytes, b_bytes = operand_stage_bytes((m, n, k), a_bits, b_bits)
-    epi_m, epi_n = epilogue_tile(m, n, warpgroups)
+    tmem = description.kernel.arch == "sm_100a"
+    # A warpgroup reads 64 rows of wgmma's accumulator, but all 128 lanes of TMEM.
+    epi_m, epi_n = epilogue_tile(m, n, 2 * warpgroups if tmem else warpgroups)
+    other_bytes = accumulator_bytes(description) if tmem else 0
     buffer_bytes = tile_bytes(epi_m, epi_n, DTYPE[str(description.dtype.out)].bits)
     subtiles = -(-m // epi_m) * -(-n // epi_n)
     capacity = HARDWARE[description.kernel.arch].smem_per_block
@@ -65,13 +72,15 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         MAX_STORE_BUFFERS,
         None if stages == "auto" else stages,
         None if buffers == "auto" else buffers,
+        other_bytes,
     )
     fewest = fewest_store_buffers(subtiles)
     fitting = range(fewest, subtiles + 1)
     choices = tuple(
         b
         for b in fitting
-        if smem_bytes(operands, buffer_bytes, max(split.stages, FEWEST_STAGES), b) <= capacity
+        if smem_bytes(operands, buffer_bytes, max(split.stages, FEWEST_STAGES), b, other_bytes)
+        <= capacity
     )
     return SmemBudget(
         capacity=capacity,
@@ -83,6 +92,18 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         split=split,
         buffer_choices=choices,
     )
+
+
+def accumulators_of(description: KernelDescription) -> int:
+    """Accumulators in TMEM."""
+    accumulator = description.pipeline.get("accumulator")
+    stages = accumulator.stages if accumulator else "auto"
+    return ACCUMULATORS if stages == "auto" else stages
+
+
+def accumulator_bytes(description: KernelDescription) -> int:
+    """SMEM beside the mainloop's barriers: the accumulators' barriers, and TMEM's address."""
+    return ring_barrier_bytes(max(0, accumulators_of(description))) + TMEM_ADDRESS_BYTES
 
 
 def with_stages(

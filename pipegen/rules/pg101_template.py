@@ -15,10 +15,10 @@ Use instead
     One of the combinations that the message lists, or `pipegen select` for the class alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing, nearest_word
+from pipegen.errors import Problem, listing
 from pipegen.selection_table import kernels
 from pipegen.vocabulary import STYLES
 
@@ -46,5 +46,11 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         "kernel.op",
         kernel.op,
         f"(op / backend / arch / style) {listing(choices)}",
-        nearest_word(" / ".join(str(word) for word in wanted), choices),
+        " / ".join(max(kernels(), key=lambda key: _likeness(key, wanted))),
     )
+
+
+def _likeness(key: Iterable[str], wanted: Iterable[str | None]) -> tuple[bool, ...]:
+    """How near a kernel is: the op counts most, then the GPU that one has, backend and style."""
+    op, backend, arch, style = (a == b for a, b in zip(key, wanted, strict=True))
+    return op, arch, backend, style

@@ -2,11 +2,12 @@
 """The tensor core must have an instruction for the operand types, and the epilogue for the output.
 
 What it checks
-    That a and b are types that one wgmma takes together, and that out can be stored.
+    That a and b are types that one wgmma or tcgen05.mma takes together, and that out can be stored.
 
 Why
     wgmma.mma_async takes bf16 with bf16, f16 with f16, tf32 with tf32, and any two fp8 types
-    (PTX ISA, "wgmma.mma_async", table of data types). There is no conversion inside a GEMM.
+    (PTX ISA, "wgmma.mma_async", table of data types). So does tcgen05.mma, as kind::f16, kind::tf32
+    and kind::f8f6f4 (PTX ISA, "tcgen05.mma", kinds). There is no conversion inside a GEMM.
 
 Example
     a = "bf16", b = "f16".
@@ -31,12 +32,13 @@ OUTPUTS = ("f32", "bf16", "f16")
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     dtype = description.dtype
+    instruction = "wgmma" if description.kernel.arch == "sm_90a" else "tcgen05"
     operands = OPERANDS[description.kernel.backend]
     for operand in ("a", "b"):
         value = getattr(dtype, operand)
         if value not in operands:
             yield Problem(
-                f"wgmma has no {value} operand in this template",
+                f"{instruction} has no {value} operand in this template",
                 f"dtype.{operand}",
                 value,
                 listing(f'"{word}"' for word in operands),
@@ -47,7 +49,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     # Mosaic GPU refuses two kinds of fp8 up to jax 0.10.2.
     mixes = fp8 and description.kernel.backend != "pallas"
     if dtype.a != dtype.b and not mixes:
-        refuses = "jax 0.10.2" if fp8 else "wgmma"
+        refuses = "jax 0.10.2" if fp8 else instruction
         mixable = DTYPE[dtype.a].bits == 8 and description.kernel.backend != "pallas"
         yield Problem(
             f'{refuses} takes no {dtype.b} beside a = "{dtype.a}"',

@@ -2,13 +2,14 @@
 """Promotion is for fp8 operands, in a template that has it.
 
 What it checks
-    dtype.promote_every: 0, or 1 to 64 for fp8 operands and backend "cute"; and that a Pallas kernel
-    with fp8 operands, which has no promotion, does not promise an f32 output.
+    dtype.promote_every: 0, or 1 to 64 for fp8 operands and backend "cute" on sm_90a; and that a
+    Pallas kernel with fp8 operands, which has no promotion, does not promise an f32 output.
 
 Why
     wgmma adds fp8 products with about 14 bits; a second f32 accumulator that takes over the sum
     every few K tiles keeps the error where an f32 output deserves it. For 16-bit operands wgmma
-    accumulates in f32, and promotion would cost registers for nothing.
+    accumulates in f32, and promotion would cost registers for nothing. On sm_100a the accumulator
+    is in TMEM, and no template promotes.
 
 Example
     a = "bf16" with promote_every = 4.
@@ -38,7 +39,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             '"bf16", "f16"',
             '"bf16"',
         )
-    most = MOST if fp8 and backend == "cute" else 0
+    promotes = backend == "cute" and description.kernel.arch == "sm_90a"
+    most = MOST if fp8 and promotes else 0
     if every == "auto" or 0 <= every <= most:
         return
     yield Problem(

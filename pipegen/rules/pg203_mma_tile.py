@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tile must be made of shapes that wgmma has.
+"""The tile must be made of shapes that the tensor core has.
 
 What it checks
-    tile.m: 64 rows for each consumer warpgroup, once or twice. tile.n: a multiple of 16, from 16
-    to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
+    tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; on sm_100a, 128. tile.n:
+    a multiple of 16, from 16 to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
 
 Why
     One wgmma computes 64 x N x 32 bytes for one warpgroup, N a multiple of 8 up to 256 (PTX ISA,
-    "wgmma.mma_async", shapes). The epilogue stores 16 or more columns at a time, which makes the
-    step 16. A row of a stage is the swizzle's width, 32, 64 or 128 bytes, or two of 128.
+    "wgmma.mma_async", shapes). One tcgen05.mma of one CTA computes 64 or 128 rows x N x 32 bytes, N
+    for 128 rows a multiple of 16 from 16 to 256 (PTX ISA, "tcgen05.mma", shapes of kind::f16 and
+    kind::f8f6f4 with cta_group::1); the template has 128 rows, which fill all lanes of TMEM. The
+    epilogue stores 16 or more columns at a time, which makes the step 16. A row of a stage is the
+    swizzle's width, 32, 64 or 128 bytes, or two of 128.
 
 Example
     n = 300: wgmma ends at 256. m = 96: not a multiple of 64.
@@ -26,10 +29,14 @@ from pipegen.vocabulary import DTYPE
 
 K_ROW_BYTES = (32, 64, 128, 256)
 MAX_N = 256
+TMEM_LANES = 128
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     tile = description.tile
+    if description.kernel.arch == "sm_100a":
+        yield from _tcgen05(description)
+        return
     warpgroups = description.role["consumer"].warpgroups if "consumer" in description.role else None
     m, n, k = tile.m, tile.n, tile.k
     if m is None or n is None or k is None or warpgroups not in (1, 2):
@@ -52,16 +59,38 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             listing(rows),
             nearest_number(m, rows),
         )
+    why = "the epilogue stores 16 columns or more at a time"
+    yield from _columns(n, "wgmma has no such N" if n % 8 or not 8 <= n <= MAX_N else why)
+    yield from _depth(k, description)
+
+
+def _tcgen05(description: KernelDescription) -> Iterator[Problem]:
+    """The shapes of one tcgen05.mma of one CTA."""
+    m, n, k = description.tile.m, description.tile.n, description.tile.k
+    if m is None or n is None or k is None:
+        return
+    if m != TMEM_LANES:
+        yield Problem(
+            "one CTA's tcgen05.mma computes 64 or 128 rows, and the template fills all "
+            f"{TMEM_LANES} lanes of TMEM",
+            "tile.m",
+            m,
+            str(TMEM_LANES),
+            str(TMEM_LANES),
+        )
+    yield from _columns(n, f"tcgen05.mma has no such N for {TMEM_LANES} rows")
+    yield from _depth(k, description)
+
+
+def _columns(n: int, why: str) -> Iterator[Problem]:
     columns = tuple(range(16, MAX_N + 1, 16))
     if n not in columns:
-        why = "the epilogue stores 16 columns or more at a time"
         yield Problem(
-            "wgmma has no such N" if n % 8 or not 8 <= n <= MAX_N else why,
-            "tile.n",
-            n,
-            f"multiples of 16 from 16 to {MAX_N}",
-            nearest_number(n, columns),
+            why, "tile.n", n, f"multiples of 16 from 16 to {MAX_N}", nearest_number(n, columns)
         )
+
+
+def _depth(k: int, description: KernelDescription) -> Iterator[Problem]:
     depths = sizes_k(DTYPE[description.dtype.a].bits)
     if k not in depths:
         yield Problem(

@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accumulator must fit in the consumers' registers.
+"""The accumulator must fit: in the consumers' registers, on sm_100a in TMEM.
 
 What it checks
-    tile.m * tile.n / (128 * consumer warpgroups) registers, twice that with promotion
+    On sm_90a, tile.m * tile.n / (128 * consumer warpgroups) registers, twice that with promotion
     (dtype.promote_every), plus 24 for addresses and counters, against what a consumer thread holds.
+    On sm_100a, pipeline.accumulator.stages of tile.n columns against TMEM's 512, and at least 2.
 
 Why
     wgmma keeps its accumulator in registers. What does not fit spills to local memory between
-    wgmmas, which serializes them: several times slower, and silent.
+    wgmmas, which serializes them: several times slower, and silent. tcgen05 keeps it in TMEM, which
+    is allocated in powers of two from 32 to 512 columns (PTX ISA, "tcgen05.alloc"); with one buffer
+    the tensor core would wait for each epilogue.
 
 Example
     256 x 256 with two consumer warpgroups: 256 registers a thread, and a thread has at most 255.
 
 Use instead
-    A smaller n, or role.consumer.warpgroups = 2.
+    A smaller n, or role.consumer.warpgroups = 2. On sm_100a pipeline.accumulator.stages = "auto",
+    which is 2.
 """
 
 from collections.abc import Iterator
 
-from pipegen.arithmetic import accumulator_registers
+from pipegen.arithmetic import accumulator_registers, most_accumulators
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
-from pipegen.hardware import HARDWARE
+from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
+from pipegen.planning.smem import ACCUMULATORS
 
 OVERHEAD = 24
 
@@ -29,6 +34,9 @@ DERIVED = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
+    if description.kernel.arch == "sm_100a":
+        yield from _tmem(description)
+        return
     consumer = description.role.get("consumer")
     m, n = description.tile.m, description.tile.n
     if consumer is None or not consumer.warpgroups or not m or not n:
@@ -50,4 +58,25 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         n,
         f"at most {most} with m = {m}" if most >= 16 else "a smaller tile.m",
         str(most) if most >= 16 else "",
+    )
+
+
+def _tmem(description: KernelDescription) -> Iterator[Problem]:
+    """The accumulators' columns, against those of TMEM."""
+    accumulator, n = description.pipeline.get("accumulator"), description.tile.n
+    if accumulator is None or accumulator.stages == "auto" or not n:
+        return
+    stages, most = accumulator.stages, most_accumulators(n)
+    if ACCUMULATORS <= stages <= most:
+        return
+    yield Problem(
+        (
+            f"{stages} accumulators of {n} columns exceed TMEM's {TMEM_COLUMNS_MAX}"
+            if stages > most
+            else "the epilogue reads one accumulator while the tensor core fills the next"
+        ),
+        "pipeline.accumulator.stages",
+        stages,
+        f'"auto" or {ACCUMULATORS} to {most}' if most > ACCUMULATORS else f'"auto" or {most}',
+        str(min(most, max(ACCUMULATORS, stages))),
     )

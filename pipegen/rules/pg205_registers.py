@@ -3,11 +3,13 @@
 
 What it checks
     Warpgroups of each role; register counts that are multiples of 8 from 24 to 256; and that all
-    roles together ask for no more than the launch allocated.
+    roles together ask for no more than the launch allocated. On sm_100a, that nothing is asked for.
 
 Why
     setmaxnreg.inc waits until the pool holds enough registers. If the roles ask for more than the
-    block was given, it waits for ever (PTX ISA, "setmaxnreg").
+    block was given, it waits for ever (PTX ISA, "setmaxnreg"). The Blackwell GEMM has one warp for
+    the loads, one for the MMAs and four for the epilogue, and no register changes hands: the
+    accumulator is in TMEM.
 
 Example
     Three warpgroups start with 168 registers a thread, 504 together: 40 + 2 * 240 = 520 hangs.
@@ -36,11 +38,15 @@ from pipegen.hardware import (
     SETMAXNREG_STEP,
     WARPGROUP,
 )
+from pipegen.planning.defaults import BLACKWELL_WARPGROUPS
 
 DERIVED = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
+    if description.kernel.arch == "sm_100a":
+        yield from _fixed_warps(description)
+        return
     producer, consumer = description.role.get("producer"), description.role.get("consumer")
     if producer is None or consumer is None:
         return
@@ -49,6 +55,30 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         yield from found
         return
     yield from _split(description, producer, consumer)
+
+
+def _fixed_warps(description: KernelDescription) -> Iterator[Problem]:
+    """Roles that are so many warps of the template, with the registers that the compiler takes."""
+    for name, warpgroups in BLACKWELL_WARPGROUPS.items():
+        role = description.role.get(name)
+        if role is None:
+            continue
+        if role.warpgroups != warpgroups:
+            yield Problem(
+                f"the template's {name} role is {'4 warps' if warpgroups else '1 warp'}",
+                f"role.{name}.warpgroups",
+                role.warpgroups,
+                str(warpgroups),
+                str(warpgroups),
+            )
+        if role.registers is not None:
+            yield Problem(
+                "no register changes hands: the accumulator is in TMEM",
+                f"role.{name}.registers",
+                role.registers,
+                "nothing",
+                "no such key",
+            )
 
 
 def _counts(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:

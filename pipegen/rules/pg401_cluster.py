@@ -7,7 +7,7 @@ What it checks
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
     and each operand tile is cut into equal parts, one for each CTA that shares it, so a side is
-    1 or 2 here. Larger clusters leave SMs idle: 132 SMs come in GPCs of 16 or 18.
+    1 or 2 here. Larger clusters leave SMs idle: an H200's 132 SMs come in GPCs of 16 or 18.
 
 Example
     shape = [2, 3], shape = [16, 1].
