@@ -103,7 +103,7 @@ class Cluster(Section):
     shape: Annotated[tuple[Whole, Whole], BeforeValidator(_pair)] | None = Field(
         default=None, description="CTAs of a cluster along M and along N."
     )
-    cta_group: Whole = Field(default=1, description="2: tcgen05 CTA pairs (sm_100a).")
+    cta_group: Whole = Field(default=1, description="2: tcgen05 CTA pairs (no template yet).")
 
 
 class Pipeline(Section):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 e5110ee6c444
-# text: 7a3a1c612af3
+# template: cute/gemm_sm100.py.j2 b4186066470f
+# text: 488124d98d25
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -40,21 +40,21 @@ Pipelines
                by one tcgen05 commit of the MMA warp of every CTA that receives what this one
                loads; it arrives when the MMAs before it have read SMEM.
   accumulator  2 buffers of 256 TMEM columns. Filled by the MMAs of all K tiles: one tcgen05 commit.
-               Emptied by one arrive of each epilogue warp, as soon as it holds its part in registers.
+               Emptied by one arrive of each epilogue warp, once it has its part in registers.
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 16384 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
                groups than buffers (2) still read SMEM: the oldest buffer is free.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1
-  mma        acquire TMEM | wait k0, mma k0, release k0 | ... | commit t | acquire TMEM | mma t+1 ...
-  epilogue                                                      wait t | subtiles of t, release t | ...
+  mma        acquire | wait k0, mma k0, release k0 | ... | commit t | acquire | mma t+1 ...
+  epilogue                                                 wait t   | subtiles of t, release t | ...
 
 Constraints
   a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension
   contiguous, other strides and the addresses multiples of 16 bytes. Any M, K and L; N a multiple
-  of 4, because TMA stores 16 bytes at a time. No other kernel that uses TMEM beside this one
-  on the same SM, or the allocation waits for it.
+  of 4, because TMA stores 16 bytes at a time. Where another kernel holds TMEM on the same
+  SM, a CTA waits until enough of it is free.
 
 Run
   python gemm_sm100_f16_f32_out.py
@@ -94,7 +94,7 @@ RASTER_GROUP = 8  # cluster rows walked together, for L2
 MMA_K = 16  # elements; 32 B of K an instruction
 MMAS_PER_STAGE = 4  # 64 / 16
 
-EPILOGUE_WARPS, MMA_WARP, TMA_WARP = 4, 4, 5  # warps 0 to 3 are the epilogue's
+MMA_WARP, TMA_WARP = 4, 5  # warps 0 to 3 are the epilogue's
 STORE_WARP = 0  # issues the TMA stores; allocates and frees TMEM
 EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number modulo 4
 THREADS = 192  # 32 * (4 + 1 + 1)

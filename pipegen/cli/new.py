@@ -45,22 +45,22 @@ OPTION_OF = {
 @click.argument("name", required=False)
 @click.option("--op", help="What it computes: gemm.")
 @click.option("--backend", help="cute or pallas.")
-@click.option("--arch", help="sm_90a.")
+@click.option("--arch", help="sm_90a, sm_100a.")
 @click.option(
     "--style", help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline."
 )
 @click.option("--producer", help="Who fills a mainloop stage: tma.")
-@click.option("--consumer", help="Who empties it: wgmma.")
+@click.option("--consumer", help="Who empties it: wgmma; umma on sm_100a.")
 @click.option("--stages", help="Mainloop stages: a number, or auto.")
 @click.option("--epilogue-stages", help="Epilogue buffers: a number, or auto.")
 @click.option("--cluster", help="CTAs along M and N: 2,1.")
-@click.option("--cta-group", help="2 for tcgen05 CTA pairs.")
+@click.option("--cta-group", help="CTAs to an MMA: 1.")
 @click.option("--tile", help="CTA tile M,N,K in elements: 128,256,64.")
 @click.option("--dtype", help="Operand type: bf16, f16, e4m3, e5m2.")
 @click.option("--dtype-b", help="Type of B if it differs from A's.")
 @click.option("--dtype-out", help="Output type: f32, bf16, f16.")
 @click.option("--layout", help="Majors of A and B: k,k or k,n or m,k or m,n.")
-@click.option("--consumer-warpgroups", help="1 or 2.")
+@click.option("--consumer-warpgroups", help="sm_90a: 1 or 2.")
 @click.option(
     "-o",
     "--output",
