@@ -4,6 +4,7 @@
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -165,7 +166,12 @@ def test_the_compiler_uses_tcgen05(name, tmp_path):
         pytest.skip(reason)
     done = subprocess.run(
         [sys.executable, ROOT / "generated" / "cute" / f"{name}.py", "--compile-only"],
-        env={**os.environ, "CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_DUMP_DIR": str(tmp_path)},
+        env={
+            **os.environ,
+            "CUTE_DSL_ARCH": "sm_100a",
+            "CUTE_DSL_KEEP": "ptx,cubin",
+            "CUTE_DSL_DUMP_DIR": str(tmp_path),
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -179,3 +185,9 @@ def test_the_compiler_uses_tcgen05(name, tmp_path):
     for once in ("alloc", "relinquish_alloc_permit", "dealloc"):
         assert len(re.findall(rf"tcgen05\.{once}\.cta_group::1", ptx)) == 1
     assert "tcgen05.wait::ld.sync.aligned" in ptx
+
+
+def test_the_hopper_script_leaves_blackwell_out():
+    for_hopper = runpy.run_path(str(ROOT / "benchmarks" / "hopper.py"))["for_hopper"]
+    assert not any(map(for_hopper, EMITTED))
+    assert all(map(for_hopper, EMITTED[0].parent.glob("gemm_sm90_*.py")))
