@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns a plan into the emitted text: Jinja2, then black, then the signed header."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -34,10 +35,14 @@ def render(plan: Plan) -> dict[str, str]:
 
 
 def template_digest(template: str) -> str:
-    """The digest of a template's source with all that it includes (parts/ as a whole)."""
-    root = template_folder()
-    sources = [root / template, *sorted((root / "parts").glob("**/*.j2"))]
-    return digest("\n".join(path.read_text(encoding="utf-8") for path in sources))
+    """The digest of a template's source with all that it includes."""
+    return digest("\n".join(_sources(template)))
+
+
+def _sources(template: str) -> list[str]:
+    source = (template_folder() / template).read_text(encoding="utf-8")
+    included = re.findall(r'{% include "([^"]+)" %}', source)
+    return [source, *(text for part in included for text in _sources(part))]
 
 
 def format_text(text: str) -> str:

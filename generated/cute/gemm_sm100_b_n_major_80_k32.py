@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 b4186066470f
-# text: cecd93e9e9f1
+# template: cute/gemm_sm100.py.j2 148646cd571f
+# text: 7e15cbb3e1c1
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -35,6 +35,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "mma_k": MMA_K_BYTES // a.bytes,
         "full_barrier": f"1 arrive + {budget.stage_bytes} B",
         "ahead": f"at most {budget.split.stages} stages ahead",
+        "capability_major": 10,
         "tolerance": tolerance(description),
         "epi_tile_m": epi_m,
         "epi_tile_n": epi_n,

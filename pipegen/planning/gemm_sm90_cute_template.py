@@ -46,6 +46,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "last_consumer_warp": 4 * (1 + warpgroups) - 1,
         "full_barrier": f"1 arrive + {budget.stage_bytes} B",
         "ahead": f"at most {budget.split.stages} stages ahead",
+        "capability_major": 9,
         "tolerance": tolerance(description),
         "epi_tile_m": epi_m,
         "epi_tile_n": epi_n,
