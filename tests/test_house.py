@@ -81,7 +81,7 @@ def cpu_seconds(arguments: tuple[str, ...], cwd: Path = ROOT) -> float:
 def test_new_takes_less_than_a_second(tmp_path):
     options = ("--op", "gemm", "--backend", "cute", "--arch", "sm_90a", "--dry-run")
     command = ("new", "k", *options)
-    assert min(cpu_seconds(command, tmp_path) for _ in range(3)) < 1.0
+    assert min(cpu_seconds(command, tmp_path) for _ in range(5)) < 1.0
 
 
 @pytest.fixture(scope="module")
