@@ -206,7 +206,12 @@ def main() -> int:
     print(*said, sep="\n")
     print(f"{microseconds:.1f} us of host time a call")
     if arguments.json:
-        report = {"errors": errors, "refusals": said, "host_microseconds": microseconds}
+        report = {
+            "command": " ".join(["python", *sys.argv]),
+            "errors": errors,
+            "refusals": said,
+            "host_microseconds": microseconds,
+        }
         arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0 if well else 1
 
