@@ -2,8 +2,11 @@
 """Checks and times the emitted Hopper modules on this machine's GPU.
 
     python benchmarks/hopper.py verify generated/*/*.py --json benchmarks/hopper_verify.json
-    python benchmarks/hopper.py speed generated/*/*.py --json benchmarks/hopper_speed.json
+    python benchmarks/hopper.py speed generated/cute/gemm_sm90_c2x1.py --json hopper_speed.json
+    python benchmarks/tiles.py TILES generated/cute/gemm_sm90_c2x1.toml --tile 128,256,64 ...
+    python benchmarks/hopper.py speed generated/cute/gemm_sm90_c2x1.py --tiles TILES
 
+The last form times the same kernel with each of the tiles and reports the best for each size.
 Modules for other GPUs (by their header) are skipped. Each module runs in a process of its own with
 a time limit: a kernel that hangs is a failure, and the rest goes on. Exit code 1 if anything
 failed. Needs torch, and the modules' DSL.
@@ -28,11 +31,10 @@ SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,14336,4096")
 PACKAGES = ("torch", "jax", "jaxlib", "nvidia-cutlass-dsl", "numpy")
 
 
-def run_worker(task: str, module: Path, shapes: tuple[str, ...], limit: float) -> dict[str, Any]:
+def run_worker(arguments: list[str], module: Path, limit: float) -> dict[str, Any]:
     """The worker's rows, or why there are none."""
-    arguments = shapes if task == "speed" else ()
     process = subprocess.Popen(
-        [sys.executable, str(WORKER), task, str(module), *arguments],
+        [sys.executable, str(WORKER), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -97,11 +99,27 @@ def show(task: str, result: dict[str, Any]) -> bool:
     for row in result["rows"]:
         size = f"{row['m']}x{row['n']}x{row['k']}"
         print(
-            f"{name:<44} {size:<18} {row['tflops']:7.1f} TFLOP/s, cuBLAS "
-            f"{row['cublas_tflops']:7.1f}, ratio {row['ratio']:.3f} "
+            f"{name:<44} {size:<18} {row['tile']:<12} {row['rate']:7.2f} {result['unit']}, "
+            f"{result['peer']} {row['peer_rate']:7.2f}, ratio {row['ratio']:.3f} "
             f"({row['ratio_low']:.3f} to {row['ratio_high']:.3f})"
         )
     return True
+
+
+def command_of(arguments: argparse.Namespace) -> str:
+    """The command that repeats a run, without this machine's paths; whole folders as *.py."""
+    words = ["python benchmarks/hopper.py", arguments.task]
+    folders: dict[Path, list[Path]] = {}
+    for module in arguments.modules:
+        folders.setdefault(module.parent, []).append(module)
+    for folder, modules in folders.items():
+        whole = set(modules) == set(folder.glob("*.py"))
+        words += [f"{folder}/*.py"] if whole else [str(module) for module in modules]
+    words += [f"--shape {shape}" for shape in arguments.shape or ()]
+    if arguments.tiles:
+        tiles = {path.stem.rpartition("__")[2] for path in arguments.tiles.glob("*.py")}
+        words.append(f"--tiles TILES (benchmarks/tiles.py: {', '.join(sorted(tiles))})")
+    return " ".join([*words, f"--json benchmarks/{arguments.json.name}" if arguments.json else ""])
 
 
 def main() -> int:
@@ -112,26 +130,31 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=180, help="seconds a module may take")
     parser.add_argument("--jobs", type=int, default=4, help="modules checked at once (verify)")
     parser.add_argument("--shape", action="append", help="M,N,K to time; may be repeated")
+    parser.add_argument("--tiles", type=Path, help="folder of the modules with other tiles")
     arguments = parser.parse_args()
-    shapes = tuple(arguments.shape or SHAPES)
+    shapes = ";".join(arguments.shape or SHAPES)
     modules = [module for module in arguments.modules if for_hopper(module)]
     for module in arguments.modules:
         if module not in modules:
             print(f"SKIP {module.name}: not for Hopper")
     jobs = arguments.jobs if arguments.task == "verify" else 1  # nothing else runs while we time
 
+    def work(module: Path) -> dict[str, Any]:
+        if arguments.task == "verify":
+            return run_worker(["verify", str(module)], module, arguments.limit)
+        found = sorted(arguments.tiles.glob(f"{module.stem}__*.py")) if arguments.tiles else []
+        timed = [str(path) for path in found or [module]]
+        return run_worker(["speed", shapes, *timed], module, arguments.limit)
+
     report: dict[str, Any] = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": command_of(arguments),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "results": [],
     }
     well = True
     with ThreadPoolExecutor(jobs) as pool:
-        for result in pool.map(
-            lambda module: run_worker(arguments.task, module, shapes, arguments.limit),
-            modules,
-        ):
+        for result in pool.map(work, modules):
             well &= show(arguments.task, result)
             sys.stdout.flush()
             report["results"].append(result)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from worker import load
+from operators import load
 
 M, N, K = 384, 520, 264
 HOOK = """

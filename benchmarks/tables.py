@@ -24,7 +24,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def speed_table(results: list[dict[str, Any]]) -> list[str]:
-    """Modules by rows, sizes by columns: TFLOP/s and the ratio to cuBLAS in the same rounds."""
+    """Modules by rows, sizes by columns: TFLOP/s, the ratio to cuBLAS, and the fastest tile."""
     sizes = [(row["m"], row["n"], row["k"]) for row in results[0]["rows"]]
     heads = [f"{m} x {n} x {k}" for m, n, k in sizes]
     lines = [
@@ -32,7 +32,7 @@ def speed_table(results: list[dict[str, Any]]) -> list[str]:
         "| --- |" + " --- |" * len(heads),
     ]
     for result in results:
-        cells = [f"{row['tflops']:.0f} ({row['ratio']:.3f})" for row in result["rows"]]
+        cells = [f"{row['rate']:.0f} ({row['ratio']:.3f}), {row['tile']}" for row in result["rows"]]
         lines.append(f"| `{result['module']}` | " + " | ".join(cells) + " |")
     return lines
 
@@ -79,7 +79,8 @@ def tables() -> str:
         lines += ["", f"Code changed since that run: {names}."]
     lines += [
         "",
-        "bf16, TFLOP/s and the ratio to cuBLAS (`torch.mm`) in the same interleaved rounds:",
+        "bf16, TFLOP/s, the ratio to cuBLAS (`torch.mm`) in the same interleaved rounds, and the "
+        "tile: the fastest of those in the command (`benchmarks/hopper_speed_*.json`):",
     ]
     for path in sorted(HERE.glob("hopper_speed_*.json")):
         speed = read(path.name)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to check and time an emitted module on a GPU: one file here for each op (`[kernel] op`)."""
+
+import importlib
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+
+TORCH = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "f32": torch.float32,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+}
+# Relative error (Frobenius norm of the difference over that of the reference) by output type.
+TOLERANCE = {"bf16": 1e-2, "f16": 1e-2, "f32": 1e-3}
+
+Size = dict[str, int]
+Call = Callable[[], Any]
+
+
+class Operator(Protocol):
+    """One module with its description; works on torch tensors, whatever the module's DSL."""
+
+    out_type: str
+
+    def __init__(self, path: Path) -> None: ...
+
+    def sizes(self) -> list[tuple[str, Size]]:
+        """What to check: what the size is for, and the size."""
+
+    def operands(self, size: Size) -> list[torch.Tensor]:
+        """Fresh random inputs."""
+
+    def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
+        """The outputs, each written into memory that held NaN before."""
+
+    def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs in float64."""
+
+    def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
+        """A call that launches the kernel once, and one that waits for all launches."""
+
+    def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
+        """A call of what the kernel is compared with (`PEER` in the op's file)."""
+
+    def work(self, size: Size) -> int:
+        """Operations (or bytes, `UNIT` says which) of one launch."""
+
+
+def load(path: Path) -> ModuleType:
+    """Import a module from its file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def description(path: Path) -> dict[str, Any]:
+    """The description in the module's header."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = lines.index("# description:") + 1
+    toml = []
+    for line in lines[start:]:
+        if not line.startswith("#"):
+            break
+        toml.append(line[4:])
+    return tomllib.loads("\n".join(toml))
+
+
+def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """An output full of NaN."""
+    return torch.full(shape, float("nan"), device="cuda").to(dtype)
+
+
+def op_of(path: Path) -> ModuleType:
+    """The file here that knows the module's op: its `Operator`, `PEER` and `UNIT`."""
+    return importlib.import_module(f"operators.{description(path)['kernel']['op']}")

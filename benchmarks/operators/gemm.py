@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emitted `gemm` modules: out[l] = A[l] @ B[l].T, from the CuTe DSL and from Pallas."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from operators import TORCH, Call, Size, description, load, poisoned
+
+PEER = "cuBLAS (torch.mm)"
+UNIT = "TFLOP/s"
+
+
+class Operator:
+    """One GEMM module with its types and majors."""
+
+    def __init__(self, path: Path) -> None:
+        text = description(path)
+        self.pallas = text["kernel"]["backend"] == "pallas"
+        dtype, layout = text.get("dtype", {}), text.get("layout", {})
+        self.a_type = dtype.get("a", "bf16")
+        self.b_type = dtype.get("b", self.a_type)
+        small = self.a_type in ("e4m3", "e5m2")
+        self.out_type = dtype.get("out", "bf16" if small else self.a_type)
+        self.a_major, self.b_major = layout.get("a", "k"), layout.get("b", "k")
+        self.module = load(path)
+        self.tile = tuple(getattr(self.module, f"TILE_{mode}") for mode in "MNK")
+        self.cluster = tuple(getattr(self.module, f"CLUSTER_{mode}", 1) for mode in "MN")
+        self.stages: int = self.module.MAINLOOP_STAGES
+
+    def operands(self, size: Size) -> list[torch.Tensor]:
+        """A (L, M, K) and B (L, N, K), stored as the kernel wants them."""
+        m, n, k, batches = size["m"], size["n"], size["k"], size["l"]
+        a_shape = (batches, m, k) if self.a_major == "k" else (batches, k, m)
+        b_shape = (batches, n, k) if self.b_major == "k" else (batches, k, n)
+        a = torch.randn(a_shape, device="cuda").to(TORCH[self.a_type])
+        b = torch.randn(b_shape, device="cuda").to(TORCH[self.b_type])
+        return [a, b]
+
+    def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The product in float64."""
+        a, b = operands
+        left = a.double() if self.a_major == "k" else a.double().mT
+        right = b.double().mT if self.b_major == "k" else b.double()
+        return [left @ right]
+
+    def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
+        """The product by the kernel, in memory that held NaN before."""
+        a, b = operands
+        if not self.pallas:
+            out = poisoned((size["l"], size["m"], size["n"]), TORCH[self.out_type])
+            self.module.gemm(a, b, out)
+            return [out]
+        left, right = to_jax(a), to_jax(b)
+        # XLA chooses the output's buffer, and takes the one that was freed last: a run on NaN
+        # fills it (and every other buffer of the call) with NaN.
+        spoiled = self.module.gemm(left * float("nan"), right)
+        spoiled.block_until_ready()
+        assert bool(spoiled.astype("float32").sum() != spoiled.astype("float32").sum())
+        spoiled.delete()
+        return [from_jax(self.module.gemm(left, right), TORCH[self.out_type])]
+
+    def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
+        """One launch, and the wait for all."""
+        a, b = (operand[0] for operand in operands)
+        if not self.pallas:
+            out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+            return lambda: self.module.gemm(a, b, out), torch.cuda.synchronize
+        import jax
+
+        left, right = to_jax(a), to_jax(b)
+        gemm = jax.jit(self.module.gemm)
+        last: list[Any] = [gemm(left, right)]
+
+        def launch() -> None:
+            last[0] = gemm(left, right)
+
+        return launch, lambda: last[0].block_until_ready()
+
+    def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
+        """torch.mm on the same operands."""
+        a, b = (operand[0] for operand in operands)
+        out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.a_type])
+        left = a if self.a_major == "k" else a.mT
+        right = b.mT if self.b_major == "k" else b
+        return lambda: torch.mm(left, right, out=out)
+
+    def work(self, size: Size) -> int:
+        """Floating point operations."""
+        return 2 * size["m"] * size["n"] * size["k"] * size["l"]
+
+    def sizes(self) -> list[tuple[str, Size]]:
+        """From the module's tile, cluster and stages."""
+        tm, tn, tk = self.tile
+        cm, cn = self.cluster
+        s = self.stages
+        align = 16  # elements: 16-byte rows for every type that we have
+        chosen = [
+            ("one tile", tm, tn, tk * s, 1),
+            ("one cluster of tiles", tm * cm, tn * cn, tk * 2, 1),
+            ("fewer tiles than SMs", tm * 3, tn * 5, tk * 7, 1),
+            ("several tiles a CTA", tm * 26, tn * 14, tk * 5, 1),
+            ("K of one tile", tm * 2, tn * 2, tk, 1),
+            ("K of stages - 1 tiles", tm * 2, tn * 2, tk * max(1, s - 1), 1),
+            ("K of stages tiles", tm * 2, tn * 2, tk * s, 1),
+            ("K of stages + 1 tiles", tm * 2, tn * 2, tk * (s + 1), 1),
+            ("K of 2 stages + 1 tiles", tm * 2, tn * 2, tk * (2 * s + 1), 1),
+            ("batch of 3", tm * 2, tn * 3, tk * 3, 3),
+            ("large", 4096, 4096, 4096, 1),
+        ]
+        if not getattr(self.module, "DIVISIBLE_ONLY", False):
+            chosen += [
+                ("tail in M", tm * 3 + align, tn * 2, tk * 4, 1),
+                ("tail in N", tm * 2, tn * 3 + align, tk * 4, 1),
+                ("tail in K", tm * 2, tn * 2, tk * 4 + align, 1),
+                ("tails everywhere, batch of 3", tm + align, tn - align, tk * 3 - align, 3),
+                ("smaller than a tile", align, align, align, 1),
+                ("odd M", tm + 1 if self.a_major == "k" else tm + align, tn, tk * 2, 1),
+            ]
+        return [(what, {"m": m, "n": n, "k": k, "l": batch}) for what, m, n, k, batch in chosen]
+
+
+def to_jax(tensor: torch.Tensor) -> Any:
+    """The tensor as a jax array; fp8 by its bytes, because DLPack may refuse it."""
+    import jax
+    import jax.numpy as jnp
+
+    torch.cuda.synchronize()  # jax reads on a stream of its own
+    names = {torch.float8_e4m3fn: jnp.float8_e4m3fn, torch.float8_e5m2: jnp.float8_e5m2}
+    if tensor.dtype in names:
+        raw = jax.dlpack.from_dlpack(tensor.view(torch.uint8).contiguous())
+        return jax.lax.bitcast_convert_type(raw, names[tensor.dtype])
+    return jax.dlpack.from_dlpack(tensor.contiguous())
+
+
+def from_jax(array: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A jax array as a torch tensor."""
+    array.block_until_ready()
+    return torch.from_dlpack(array).to(dtype)
