@@ -87,6 +87,13 @@ class Layout(Section):
     b: Literal["k", "n"] = Field(
         default="k", description='"k": B is stored (L, N, K); "n": (L, K, N).'
     )
+    gather: bool = Field(
+        default=False,
+        description="Rows of A (stream: of the input) are taken through an int32 index tensor.",
+    )
+    alignment: Literal[16, 8, 4] = Field(
+        default=16, description="Bytes to which the rows that cp.async loads are aligned."
+    )
 
 
 class Tile(Section):
@@ -103,7 +110,7 @@ class Cluster(Section):
     shape: Annotated[tuple[Whole, Whole], BeforeValidator(_pair)] | None = Field(
         default=None, description="CTAs of a cluster along M and along N."
     )
-    cta_group: Whole = Field(default=1, description="2: tcgen05 CTA pairs (no template yet).")
+    cta_group: Whole = Field(default=1, description="2: tcgen05 CTA pairs, one MMA in two CTAs.")
 
 
 class Pipeline(Section):
@@ -118,6 +125,18 @@ class Pipeline(Section):
     stages: Whole | Literal["auto"] = Field(
         default="auto", description='Ring buffer depth; "auto" fills SMEM.'
     )
+    try_ahead: bool = Field(
+        default=False,
+        description="try_acquire and try_wait a stage ahead, with other work in between.",
+    )
+    defer_sync: bool = Field(
+        default=False,
+        description="Barriers are published by an init arrive and wait, with set-up in between.",
+    )
+    expected_tx: bool = Field(
+        default=False,
+        description="Bytes are armed at each acquire: tiles outside the matrix are not loaded.",
+    )
 
 
 class Role(Section):
@@ -125,6 +144,9 @@ class Role(Section):
 
     warpgroups: Whole | None = Field(
         default=None, description="Warpgroups (128 threads) of the role."
+    )
+    warps: Whole = Field(
+        default=1, description="Warps of the role that do its work; 2 producers share a state."
     )
     registers: Whole | None = Field(
         default=None, description="Registers a thread of the role holds after setmaxnreg."
@@ -137,6 +159,14 @@ class Scheduler(Section):
     raster_group: Whole | None = Field(
         default=None,
         description="Tile rows (in clusters) walked together before the next column; for L2 reuse.",
+    )
+    tiles: Literal["static", "clc"] = Field(
+        default="static",
+        description="Who hands out tiles: a fixed stride, or cluster launch control (Blackwell).",
+    )
+    consumers: Literal["cooperative", "ping-pong"] = Field(
+        default="cooperative",
+        description="Consumer warpgroups share a tile, or take turns with a tile each.",
     )
 
 

@@ -299,7 +299,8 @@ def _templates_of(row: Row, arch: str, style: str) -> tuple[Template, ...]:
     return tuple(
         template
         for template in templates()
-        if (template.backend, template.arch) == (row.backend, arch)
+        if template.backend == row.backend
+        and arch in template.archs
         and style in template.styles
         and any(row.accepts(p, c, arch) for _, p, c in template.pipelines)
     )

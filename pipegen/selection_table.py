@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipegen.vocabulary import ARCHS, BACKENDS, OPS, STYLES
+from pipegen.vocabulary import ARCHS, BACKENDS, OPS, OPTIONS, STYLES
 
 CTA_GROUPS = (1, 2)
 
@@ -80,14 +80,25 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Template:
-    """A template file and the pairs it emits, by the name of their pipeline."""
+    """One kernel that a template file writes: the pairs of its pipelines, and its options.
+
+    `family` names the planner, defaults and rules (`pipegen.planning.families`). `options` lists
+    the values of option keys (`pipegen.vocabulary.OPTIONS`) that this kernel has; an option that is
+    not listed has its usual value only. A file may write several kernels.
+    """
 
     file: str
+    family: str
     backend: str
-    arch: str
+    archs: tuple[str, ...]
     op: str
     styles: tuple[str, ...]
     pipelines: tuple[tuple[str, str, str], ...]  # name, producer, consumer
+    options: tuple[tuple[str, tuple[object, ...]], ...] = ()
+
+    def values(self, option: str) -> tuple[object, ...]:
+        """The values of an option that this kernel has; the usual one first where it has it."""
+        return dict(self.options).get(option, (OPTIONS[option],))
 
     @property
     def exists(self) -> bool:
@@ -108,25 +119,28 @@ def templates() -> tuple[Template, ...]:
     return tuple(
         Template(
             file=entry["file"],
+            family=entry["family"],
             backend=entry["backend"],
-            arch=entry["arch"],
+            archs=tuple(entry["archs"]),
             op=entry["op"],
             styles=tuple(entry["styles"]),
             pipelines=tuple((name, *pair) for name, pair in entry["pipelines"].items()),
+            options=tuple((key, tuple(values)) for key, values in entry.get("options", {}).items()),
         )
         for entry in _document()["template"]
     )
 
 
 @cache
-def kernels() -> dict[tuple[str, str, str, str], Template]:
-    """The templates that exist, by what a user asks for: (op, backend, arch, style)."""
-    found = {
-        (template.op, template.backend, template.arch, style): template
-        for template in templates()
-        if template.exists
-        for style in template.styles
-    }
+def kernels() -> dict[tuple[str, str, str, str], tuple[Template, ...]]:
+    """The templates that exist, by (op, backend, arch, style); the usual kernel first of each."""
+    found: dict[tuple[str, str, str, str], tuple[Template, ...]] = {}
+    for template in templates():
+        if template.exists:
+            for arch in template.archs:
+                for style in template.styles:
+                    key = (template.op, template.backend, arch, style)
+                    found[key] = (*found.get(key, ()), template)
     return dict(sorted(found.items(), key=lambda item: _rank(item[0])))
 
 

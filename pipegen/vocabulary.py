@@ -21,6 +21,20 @@ PRODUCERS: tuple[str, ...] = get_args(ProducerKind)
 CONSUMERS: tuple[str, ...] = get_args(ConsumerKind)
 DTYPES: tuple[str, ...] = get_args(DtypeName)
 
+# What a description can ask for beyond pairs and sizes, with the usual value of each. A template
+# lists the other values that it writes (selection.toml); rule PG108 refuses the rest.
+OPTIONS: dict[str, object] = {
+    "cluster.cta_group": 1,
+    "scheduler.tiles": "static",
+    "scheduler.consumers": "cooperative",
+    "layout.gather": False,
+    "layout.alignment": 16,
+    "pipeline.mainloop.try_ahead": False,
+    "pipeline.mainloop.defer_sync": False,
+    "pipeline.mainloop.expected_tx": False,
+    "role.producer.warps": 1,
+}
+
 # The first style of a backend is its default.
 STYLES: dict[str, tuple[str, ...]] = {
     "cute": ("participants", "explicit-state"),

@@ -358,9 +358,9 @@ def test_status_follows_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_templates_name_valid_pairs() -> None:
     for template in selection_table.templates():
-        for style in template.styles:
+        for style, arch in itertools.product(template.styles, template.archs):
             for _, producer, consumer in template.pipelines:
-                found = select(producer, consumer, template.arch, template.backend, style)
+                found = select(producer, consumer, arch, template.backend, style)
                 assert isinstance(found, Selection), (template.file, producer, consumer)
 
 
@@ -369,9 +369,9 @@ def test_templates_that_exist_contain_the_classes_they_are_listed_for() -> None:
         if not template.exists:
             continue
         text = (selection_table.template_folder() / template.file).read_text("utf-8")
-        for style in template.styles:
+        for style, arch in itertools.product(template.styles, template.archs):
             for name, producer, consumer in template.pipelines:
-                found = select(producer, consumer, template.arch, template.backend, style)
+                found = select(producer, consumer, arch, template.backend, style)
                 assert isinstance(found, Selection)
                 assert found.cls.split(".")[-1] in text, (template.file, name)
 

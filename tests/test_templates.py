@@ -15,9 +15,11 @@ from pipegen import rendering
 from pipegen.description_file import load_description
 from pipegen.generating import find_descriptions, generate_one
 from pipegen.planning import plan
+from pipegen.planning.variants import option_value, template_of
 from pipegen.rendering import _context, _environment, render
 from pipegen.selection_table import kernels
 from pipegen.vendor.header import is_pristine, read_header
+from pipegen.vocabulary import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "templates").rglob("*.j2"))
@@ -93,13 +95,30 @@ def planned(description: Path):
 
 
 def test_every_template_has_a_row_and_every_row_a_case():
-    listed = {template.file for template in kernels().values()}
+    listed = {template.file for each in kernels().values() for template in each}
     assert listed == {str(path.relative_to(ROOT / "templates")) for path in TEMPLATES}
     cases = {
         (d.kernel.op, d.kernel.backend, d.kernel.arch, d.kernel.style)
         for d in (planned(path).description for path in DESCRIPTIONS)
     }
     assert cases == set(kernels())
+
+
+def test_every_kernel_of_the_table_and_each_value_of_its_options_has_a_case():
+    wanted = {
+        (template, option, value)
+        for variants in kernels().values()
+        for template in variants
+        for option, values in (*template.options, ("kernel.style", template.styles))
+        for value in values
+    }
+    found = set()
+    for path in DESCRIPTIONS:
+        description = planned(path).description
+        template = template_of(description)
+        found |= {(template, option, option_value(description, option)) for option in OPTIONS}
+        found.add((template, "kernel.style", description.kernel.style))
+    assert wanted <= found
 
 
 @pytest.mark.parametrize("description", DESCRIPTIONS, ids=name)
@@ -119,7 +138,7 @@ def test_rendering_twice_is_identical():
 def test_a_part_counts_in_the_digest_of_those_that_include_it(tmp_path, monkeypatch):
     """An edit of a part makes the modules of its templates stale, and no others."""
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
-    names = sorted({template.file for template in kernels().values()})
+    names = sorted({template.file for each in kernels().values() for template in each})
     before = {each: rendering.template_digest(each) for each in names}
     monkeypatch.setattr(rendering, "template_folder", lambda: tmp_path / "templates")
     part = tmp_path / "templates" / "parts" / "cute_gemm_host.py.j2"

@@ -1,27 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns a description into a plan: every name and number of the kernel. Pure functions."""
 
-from collections.abc import Callable
-
 from pipegen.description import KernelDescription
 from pipegen.errors import InputError
 from pipegen.planning.defaults import resolve
-from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
-from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
-from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.families import FAMILIES
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.planning.variants import template_of
 from pipegen.rules import find_problems
-from pipegen.selection_table import kernels
 
 __all__ = ["Number", "PipelinePlan", "Plan", "RolePlan", "plan"]
-
-Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
-
-PLANNERS: dict[tuple[str, str, str], Planner] = {
-    ("gemm", "cute", "sm_90a"): plan_gemm_sm90_cute,
-    ("gemm", "cute", "sm_100a"): plan_gemm_sm100_cute,
-    ("gemm", "pallas", "sm_90a"): plan_gemm_sm90_pallas,
-}
 
 
 def plan(description: KernelDescription) -> Plan:
@@ -33,11 +21,12 @@ def plan(description: KernelDescription) -> Plan:
     if problems:
         raise InputError(problems)
     resolved = resolve(description)
-    kernel = resolved.kernel
-    template = kernels()[(kernel.op, kernel.backend, kernel.arch, str(kernel.style))].file
-    planner = PLANNERS[(kernel.op, kernel.backend, kernel.arch)]
-    made = planner(description, resolved, kernel.name or "", template)
-    return made if kernel.name else planner(description, resolved, default_name(made), template)
+    template = template_of(resolved)
+    if template is None:
+        raise AssertionError("rule PG101 lets no description without a template pass")
+    name, planner = resolved.kernel.name, FAMILIES[template.family].plan
+    made = planner(description, resolved, name or "", template.file)
+    return made if name else planner(description, resolved, default_name(made), template.file)
 
 
 def default_name(made: Plan) -> str:

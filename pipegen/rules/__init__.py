@@ -23,7 +23,8 @@ class Rule:
 
     A rule is derived if it computes from several keys: while one of a file's keys has no valid
     value, what such a rule says would be about a default, not about the file. Where no template
-    writes the kernel at all, only the rules that always hold are asked.
+    writes the kernel at all, only the rules that always hold are asked; where one does, the general
+    rules and those that its family names (`pipegen.planning.families`).
     """
 
     code: str
@@ -32,6 +33,7 @@ class Rule:
     check: Check
     derived: bool
     always: bool
+    general: bool
 
 
 @cache
@@ -39,7 +41,7 @@ def all_rules() -> tuple[Rule, ...]:
     """Every rule, ordered by code.
 
     A rule is a module `pgNNN_name` with a docstring and `check`; `DERIVED = True` if it is derived,
-    and `ALWAYS = True` if it holds without a template.
+    `ALWAYS = True` if it holds without a template, and `GENERAL = True` if for every family.
     """
     rules = []
     for info in pkgutil.iter_modules(__path__):
@@ -53,6 +55,7 @@ def all_rules() -> tuple[Rule, ...]:
                     check=module.check,
                     derived=getattr(module, "DERIVED", False),
                     always=getattr(module, "ALWAYS", False),
+                    general=getattr(module, "GENERAL", False),
                 )
             )
     return tuple(sorted(rules, key=lambda rule: rule.code))
@@ -67,15 +70,15 @@ def find_problems(
     `broken_keys` had no valid value and stand at their defaults: nothing is said about them.
     """
     from pipegen.planning.defaults import resolve
-    from pipegen.selection_table import kernels
+    from pipegen.planning.families import family_of
 
     resolved = resolve(description)
     problems: list[Problem] = []
     seen: set[str] = set(broken_keys)
-    kernel = resolved.kernel
-    written = (kernel.op, kernel.backend, kernel.arch, str(kernel.style)) in kernels()
+    family = family_of(resolved)
     for rule in all_rules():
-        if not (written or rule.always):
+        holds = family is not None and (rule.general or rule.code in family.rules)
+        if not (holds or rule.always):
             continue
         if rule.derived and any(key.startswith(_COMPUTED_FROM) for key in seen):
             continue

@@ -21,17 +21,18 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.planning.defaults import graph_of
+from pipegen.planning.variants import same_pair
 from pipegen.selection import Refusal, select
+
+GENERAL = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     kernel = description.kernel
     for name, (producer, consumer) in graph_of(description).items():
         asked = description.pipeline[name]
-        # On Hopper, wgmma is issued by threads: two words for one consumer.
-        threads = asked.consumer == "wgmma" and kernel.arch == "sm_90a"
-        pair = (asked.producer, "thread" if threads else asked.consumer)
-        if pair == (producer, "thread" if consumer == "wgmma" else consumer):
+        pair = (str(asked.producer), str(asked.consumer))
+        if same_pair(pair, (producer, consumer), kernel.arch):
             continue
         end, value, default = "producer", str(asked.producer), producer
         if asked.producer == producer:

@@ -18,14 +18,18 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_word
-from pipegen.planning.defaults import ROLES, graph_of
+from pipegen.planning.defaults import graph_of
+from pipegen.planning.families import family_of
+
+GENERAL = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     kernel = description.kernel
+    family = family_of(description)
     known = {
         "pipeline": tuple(graph_of(description)),
-        "role": ROLES.get((kernel.op, kernel.arch), ()),
+        "role": family.roles if family else (),
     }
     for section, names in known.items():
         for name in getattr(description, section):

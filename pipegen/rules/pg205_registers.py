@@ -38,7 +38,7 @@ from pipegen.hardware import (
     SETMAXNREG_STEP,
     WARPGROUP,
 )
-from pipegen.planning.defaults import BLACKWELL_WARPGROUPS
+from pipegen.planning.gemm_defaults import BLACKWELL_WARPGROUPS
 
 DERIVED = True
 

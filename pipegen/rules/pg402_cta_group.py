@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTA pairs exist on Blackwell only, and no template has them yet.
+"""CTA pairs exist on Blackwell only, and not in every template.
 
 What it checks
-    cluster.cta_group: 1. The architecture allows 2 on sm_100a; no template does so far.
+    cluster.cta_group: 1; or 2 on sm_100a, where the template is written for pairs.
 
 Why
     cta_group 2 is a mode of tcgen05: two CTAs of a cluster compute one tile together (PTX ISA,
@@ -18,12 +18,17 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, listing
+from pipegen.planning.variants import template_of
+
+GENERAL = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     group, arch = description.cluster.cta_group, description.kernel.arch
-    if group == 1:
+    template = template_of(description)
+    allowed = template.values("cluster.cta_group") if template else (1,)
+    if group in allowed:
         return
     if arch == "sm_90a":
         why = "tcgen05 CTA pairs do not exist on Hopper"
@@ -31,4 +36,4 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         why = f"{arch} has CTA pairs, but no template uses them yet"
     else:
         why = "no such CTA group"
-    yield Problem(why, "cluster.cta_group", group, "1", "1")
+    yield Problem(why, "cluster.cta_group", group, listing(allowed), str(allowed[0]))

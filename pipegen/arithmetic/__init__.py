@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of a pipelined kernel as pure functions. Sizes in bytes unless a name says so.
+
+Sources, short names used below:
+  DSL: `cutlass/pipeline/{sm90,sm100,helpers}.py` of nvidia-cutlass-dsl 4.8.1.
+  PTX: PTX ISA 8.8, the section named.
+  CUDA: CUDA C++ Programming Guide, "Compute Capabilities".
+"""
+
+from pipegen.arithmetic.arrivals import (
+    multicast_partners,
+    tma_consumer_arrive_count,
+    umma_consumer_arrive_count,
+)
+from pipegen.arithmetic.registers import (
+    accumulator_registers,
+    blocks_per_sm,
+    consumer_registers,
+    launch_registers,
+    pallas_consumer_registers,
+    setmaxnreg_valid,
+)
+from pipegen.arithmetic.sizes import align_up, operand_stage_bytes, ring_barrier_bytes, tile_bytes
+from pipegen.arithmetic.smem import SmemSplit, fewest_store_buffers, smem_bytes, split_smem
+from pipegen.arithmetic.tmem import most_accumulators, tmem_columns
+
+__all__ = [
+    "SmemSplit",
+    "accumulator_registers",
+    "align_up",
+    "blocks_per_sm",
+    "consumer_registers",
+    "fewest_store_buffers",
+    "launch_registers",
+    "most_accumulators",
+    "multicast_partners",
+    "operand_stage_bytes",
+    "pallas_consumer_registers",
+    "ring_barrier_bytes",
+    "setmaxnreg_valid",
+    "smem_bytes",
+    "split_smem",
+    "tile_bytes",
+    "tma_consumer_arrive_count",
+    "tmem_columns",
+    "umma_consumer_arrive_count",
+]

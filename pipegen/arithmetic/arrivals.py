@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrive counts: arrivals that complete one phase of a full or an empty barrier."""
+
+
+def multicast_partners(cluster_mn: tuple[int, int]) -> int:
+    """CTAs (this one included) that a stage's release must be signalled to.
+
+    A is shared along the cluster's N mode, B along its M mode; this CTA lies on both lines and
+    counts once (DSL, `PipelineTmaAsync.create`: mcast_m_size + mcast_n_size - 1).
+    """
+    m, n = cluster_mn
+    return m + n - 1
+
+
+def tma_consumer_arrive_count(consumer_warps: int, cluster_mn: tuple[int, int]) -> int:
+    """Arrivals that empty one stage of a `PipelineTmaAsync`.
+
+    One lane of each consumer warp arrives at each partner's barrier
+    (DSL, `PipelineTmaAsync.init_empty_barrier_arrive_signal` and `consumer_release`).
+    A larger count hangs at the second lap of the ring; a smaller one is a race.
+    """
+    return consumer_warps * multicast_partners(cluster_mn)
+
+
+def umma_consumer_arrive_count(cluster_mn: tuple[int, int]) -> int:
+    """Arrivals that empty one stage of a `PipelineTmaUmma` with one CTA to an MMA.
+
+    One tcgen05.commit of the MMA warp of each CTA that receives what this one loads: it arrives
+    once at each CTA of its mask (DSL, `PipelineTmaUmma.consumer_release`; PTX, "tcgen05.commit").
+    """
+    return multicast_partners(cluster_mn)

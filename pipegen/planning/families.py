@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel families: what plans the kernels of a template, their defaults and their rules.
+
+A family is what its templates share. selection.toml names each template's family.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pipegen.description import KernelDescription
+from pipegen.planning.gemm_defaults import fill_gemm
+from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
+from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
+from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.model import Plan
+from pipegen.planning.variants import template_of
+
+# What the user gave, the same with its defaults, the module's name, the template's file.
+Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
+
+GEMM_RULES = frozenset(
+    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """`roles`: the roles that a description may override. `rules`: those that hold beside the
+    general ones (`pipegen.rules`). `fill`: fills defaults into a description's data, in place."""
+
+    roles: tuple[str, ...]
+    rules: frozenset[str]
+    fill: Callable[[dict[str, Any]], None]
+    plan: Planner
+
+
+FAMILIES: dict[str, Family] = {
+    "gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_cute),
+    "gemm_sm100": Family(("tma", "mma", "epilogue"), GEMM_RULES, fill_gemm, plan_gemm_sm100_cute),
+    "gemm_sm90_pallas": Family(
+        ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
+    ),
+}
+
+
+def family_of(description: KernelDescription) -> Family | None:
+    """The family of the template that writes the description; None if none does."""
+    template = template_of(description)
+    return FAMILIES[template.family] if template else None

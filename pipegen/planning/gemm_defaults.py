@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults of the GEMMs, in place on a description's data (`KernelDescription.model_dump`)."""
+
+from typing import Any
+
+from pipegen.arithmetic import consumer_registers, pallas_consumer_registers
+from pipegen.hardware import HARDWARE, SWIZZLE_BYTES
+from pipegen.vocabulary import DTYPE
+
+# K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
+# keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
+PROMOTE_EVERY = 4
+# Warpgroups of the Blackwell roles: the loads and the MMAs are one warp each.
+BLACKWELL_WARPGROUPS = {"tma": 0, "mma": 0, "epilogue": 1}
+# Accumulator registers of a thread that the default tile takes: half of what ptxas can hold.
+ACCUMULATOR_REGISTERS = 128
+# Of a thread that issues TMA loads. Mosaic GPU's index arithmetic spills with 40 in some jax
+# versions, and with 48 its consumers would ask for more than there is (rule PG205).
+PRODUCER_REGISTERS = {"cute": 40, "cute-ts": 40, "pallas": 56}
+
+
+def fill_gemm(data: dict[str, Any]) -> None:
+    """Types, tile, cluster, raster group and roles of a GEMM."""
+    kernel, dtype = data["kernel"], data["dtype"]
+    style, backend = kernel["style"], kernel["backend"]
+    dtype["b"] = dtype["b"] or dtype["a"]
+    if dtype["out"] is None:
+        dtype["out"] = dtype["a"] if DTYPE[dtype["a"]].bits > 8 else "bf16"
+    if dtype["promote_every"] == "auto":
+        short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32"
+        # wgmma's sums are short; tcgen05 adds up in f32.
+        promotes = backend == "cute" and kernel["arch"] == "sm_90a"
+        dtype["promote_every"] = PROMOTE_EVERY if short and promotes else 0
+
+    tile = data["tile"]
+    asked = data["role"].get("consumer") or {}
+    _fill_tile(tile, asked, style, 2 if dtype["promote_every"] else 1, DTYPE[dtype["a"]].bits)
+    if data["cluster"]["shape"] is None:
+        data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
+    if data["scheduler"]["raster_group"] is None:
+        data["scheduler"]["raster_group"] = 8
+    _fill_roles(data["role"], kernel, tile)
+
+
+def _fill_tile(
+    tile: dict[str, Any], consumer: dict[str, Any], style: str, accumulators: int, bits: int
+) -> None:
+    """128 rows; the widest tile whose accumulators leave a consumer thread its registers; one
+    stage row of 128 bytes: the widest swizzle, and the fewest barriers for its bytes."""
+    if tile["m"] is None:
+        tile["m"] = 128
+    warpgroups = consumer.get("warpgroups") or _consumer_warpgroups(tile["m"], style)
+    if tile["n"] is None:
+        room = ACCUMULATOR_REGISTERS * 128 * min(max(warpgroups, 1), 2)
+        tile["n"] = next((n for n in (256, 128) if accumulators * tile["m"] * n <= room), 64)
+    if tile["k"] is None:
+        tile["k"] = SWIZZLE_BYTES * 8 // bits
+
+
+def _consumer_warpgroups(tile_m: int, style: str) -> int:
+    # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
+    return 2 if tile_m % 128 == 0 and style != "emit-pipeline" else 1
+
+
+def _fill_roles(
+    roles: dict[str, dict[str, Any]], kernel: dict[str, Any], tile: dict[str, int]
+) -> None:
+    if kernel["arch"] == "sm_100a":
+        for name, warpgroups in BLACKWELL_WARPGROUPS.items():
+            if name in roles and roles[name]["warpgroups"] is None:
+                roles[name]["warpgroups"] = warpgroups
+        return
+    producer, consumer = roles["producer"], roles["consumer"]
+    if kernel["style"] == "emit-pipeline":
+        # One warpgroup loads and computes: there is no producer, and nothing to split.
+        producer["warpgroups"] = 0 if producer["warpgroups"] is None else producer["warpgroups"]
+        consumer["warpgroups"] = consumer["warpgroups"] or 1
+        return
+    if producer["warpgroups"] is None:
+        producer["warpgroups"] = 1
+    if consumer["warpgroups"] is None:
+        consumer["warpgroups"] = _consumer_warpgroups(tile["m"], str(kernel["style"]))
+    if producer["registers"] is None:
+        producer["registers"] = PRODUCER_REGISTERS[kernel["backend"]]
+    if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:
+        if kernel["backend"] == "pallas":
+            consumer["registers"] = pallas_consumer_registers(
+                producer["registers"], consumer["warpgroups"]
+            )
+        else:
+            consumer["registers"] = consumer_registers(
+                1, consumer["warpgroups"], producer["registers"], HARDWARE[kernel["arch"]]
+            )

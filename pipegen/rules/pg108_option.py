@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An option must be one that the kernel's template writes.
+
+What it checks
+    tiles, consumers, gather, alignment, try_ahead, defer_sync, expected_tx and the
+    producer's warps: each at its usual value, or at one that the template lists.
+
+Why
+    A template states what it does and branches on nothing. An option that it was not written for
+    would be ignored, silently.
+
+Example
+    scheduler.tiles = "clc" with arch = "sm_90a": cluster launch control begins with Blackwell.
+
+Use instead
+    A value that the message allows, or leave the key out.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem, listing, toml_literal
+from pipegen.planning.variants import option_value, template_of
+from pipegen.selection_table import kernels
+from pipegen.vocabulary import OPTIONS
+
+GENERAL = True
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    template = template_of(description)
+    if template is None:
+        return
+    kernel = description.kernel
+    for option, usual in OPTIONS.items():
+        value = option_value(description, option)
+        allowed = template.values(option)
+        if value in allowed or option == "cluster.cta_group":  # rule PG402 says more about it
+            continue
+        why = f"the {kernel.op} on {kernel.arch} that comes nearest has no such option"
+        variants = kernels()[kernel.op, kernel.backend, kernel.arch, str(kernel.style)]
+        if any(value in variant.values(option) for variant in variants):
+            why = "it does not go with what else is asked for"
+        yield Problem(
+            why,
+            option,
+            value,
+            listing(toml_literal(word) for word in allowed),
+            toml_literal(usual if usual in allowed else allowed[0]),
+        )
