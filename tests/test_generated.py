@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pipegen.vendor.header import read_header
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "generated").rglob("*.py"))
+CUTE = [path for path in MODULES if path.parent.name == "cute"]
 
 
 def check(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -48,6 +50,38 @@ def test_it_compiles_as_planned(report, path):
     assert compiled["spill_bytes"] == 0
     made = plan(load_description(path.with_suffix(".toml")))
     assert compiled["smem_bytes"] == made.number("smem_bytes").value
+
+
+def planned_mbarriers(made):
+    """Each arrive count with the number of barriers that have it, as planned."""
+    counts = Counter()
+    for pipeline in made.pipelines:
+        for count in (pipeline.full_arrive_count, pipeline.empty_arrive_count):
+            if count is not None:
+                counts[count] += pipeline.stages
+    return counts
+
+
+@pytest.mark.parametrize("path", CUTE, ids=lambda path: path.stem)
+def test_the_compiler_initialises_the_planned_barriers(report, path):
+    """Arrive counts in the compiled PTX, and the bytes that arm a stage, are those of the plan."""
+    compiled = report[path.name]["compile"]
+    if compiled["status"] == "skip":
+        pytest.skip(compiled["message"])
+    (kernel,) = compiled["kernels"]
+    made = plan(load_description(path.with_suffix(".toml")))
+    assert Counter(kernel["mbarrier_counts"]) == planned_mbarriers(made)
+    armed = {pipeline.tx_count for pipeline in made.pipelines if pipeline.tx_count}
+    assert set(kernel["expected_bytes"]) <= armed
+
+
+def test_a_wrong_count_would_be_seen(report):
+    """The comparison above fails for another cluster's plan."""
+    compiled = report["gemm_sm90_c2x1.py"]["compile"]
+    if compiled["status"] == "skip":
+        pytest.skip(compiled["message"])
+    other = plan(load_description(ROOT / "generated" / "cute" / "gemm_sm90_c1x1.toml"))
+    assert Counter(compiled["kernels"][0]["mbarrier_counts"]) != planned_mbarriers(other)
 
 
 def test_a_second_run_is_quick(report):

@@ -19,6 +19,9 @@ _ENTRY = re.compile(r"^\s*(?:\.visible\s+)?\.entry\s+([\w$]+)", re.MULTILINE)
 _THREADS = re.compile(r"^\.(?:reqntid|maxntid)\s+(\d+)(?:,\s*(\d+))?(?:,\s*(\d+))?", re.MULTILINE)
 # One tensor core instruction: wgmma of Hopper, tcgen05.mma of Blackwell.
 _TENSOR_CORE = re.compile(r"\b(?:wgmma\.mma_async|tcgen05\.mma)\.")
+_MBARRIER_INIT = re.compile(r"\bmbarrier\.init\.\S+\s+\[[^\]]+\],\s*([\w%]+);")
+_EXPECT_TX = re.compile(r"\bmbarrier\.arrive\.expect_tx\.[^;]*,\s*([\w%]+);")
+_MOVED = re.compile(r"\bmov\.[bu]32\s+(%r\d+),\s*(\d+);")
 _USAGE = re.compile(
     r"Function (?P<name>\S+):\s+REG:(?P<registers>\d+) STACK:(?P<stack>\d+) SHARED:\d+ "
     r"LOCAL:(?P<local>\d+)"
@@ -68,9 +71,18 @@ def ptx_kernels(ptx: str) -> list[Kernel]:
                 arch=ptx_arch(ptx),
                 threads=threads,
                 tensor_core_instructions=len(_TENSOR_CORE.findall(body)),
+                mbarrier_counts=_immediates(_MBARRIER_INIT, body),
+                expected_bytes=_immediates(_EXPECT_TX, body),
             )
         )
     return kernels
+
+
+def _immediates(pattern: re.Pattern[str], body: str) -> tuple[int, ...]:
+    """The constants that an instruction is given, in the order of the text; others are left out."""
+    moved = dict(_MOVED.findall(body))
+    words = (moved.get(word, word) for word in pattern.findall(body))
+    return tuple(int(word) for word in words if word.isdigit())
 
 
 @cache

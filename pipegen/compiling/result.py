@@ -24,7 +24,9 @@ _COMPLETED = ("ok", "wrong-arch", "spills", "serialized", "smem")
 class Kernel:
     """One kernel of a module, as the compiler reports it. None: the compiler did not say.
 
-    Registers and stack are per thread, SMEM is what one block asks for at launch.
+    Registers and stack are per thread, SMEM is what one block asks for at launch. `mbarrier_counts`
+    are the arrive counts that mbarriers are initialised with, one entry a barrier, and
+    `expected_bytes` the constant tx counts of the arrivals that arm a barrier (PTX of both DSLs).
     """
 
     name: str
@@ -38,6 +40,8 @@ class Kernel:
     threads: int | None = None
     barriers: int | None = None
     tensor_core_instructions: int = 0
+    mbarrier_counts: tuple[int, ...] = ()
+    expected_bytes: tuple[int, ...] = ()
 
     @property
     def spill_bytes(self) -> int | None:
@@ -116,6 +120,8 @@ class CompileResult:
         for entry in data["kernels"]:
             fields = dict(entry)
             del fields["spill_bytes"]
+            for name in ("mbarrier_counts", "expected_bytes"):
+                fields[name] = tuple(fields[name])
             kernels.append(Kernel(**fields))
         return cls(
             status=data["status"],
