@@ -4,13 +4,15 @@
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipegen.errors import InputError, Problem, listing, nearest_word
+from pipegen.protocols import Protocol, protocols
 from pipegen.selection import Row, rows
+from pipegen.selection_table import templates
 
 GROUPS = {
     "protocol": "The protocol between producer and consumer",
@@ -66,12 +68,20 @@ class ClassEntry:
         """The name without its module's prefix, and the function that makes it."""
         return tuple({self.name.split(".")[-1]} | {row.call.split(".")[-1] for row in self.rows})
 
+    @property
+    def protocol(self) -> Protocol | None:
+        """The states of a stage; None for what is made of other classes (Pallas, cute-ts)."""
+        return protocols().get(self.name)
+
     def as_dict(self) -> dict[str, object]:
         """For `--format json`."""
+        protocol = self.protocol
         return {
             "kind": "class",
             "name": self.name,
             "short": self.short,
+            "arrivals": {"full": protocol.full, "empty": protocol.empty} if protocol else None,
+            "states": [asdict(state) for state in protocol.states] if protocol else None,
             "pairs": [
                 {
                     "pair": row.pair,
@@ -84,6 +94,7 @@ class ClassEntry:
                     "arguments": {argument.name: argument.rule for argument in row.arguments},
                     "cautions": list(row.cautions),
                     "example": row.example,
+                    "modules": list(emitted_examples(row)),
                 }
                 for row in self.rows
             ],
@@ -131,6 +142,20 @@ def rules() -> tuple[RuleEntry, ...]:
     from pipegen.rules import all_rules
 
     return tuple(RuleEntry(rule.code, rule.name, rule.doc.strip()) for rule in all_rules())
+
+
+def emitted_examples(row: Row) -> tuple[str, ...]:
+    """Paths (in the repository) of emitted modules that use the row's class, one a template."""
+    found = [
+        template.example
+        for template in templates()
+        if template.exists
+        and template.example
+        and template.backend == row.backend
+        and set(template.styles) & set(row.styles)
+        and any(row.emitted_by(template, arch) for arch in template.archs)
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def explain(name: str) -> tuple[Entry, ...]:

@@ -302,7 +302,7 @@ def _templates_of(row: Row, arch: str, style: str) -> tuple[Template, ...]:
         if template.backend == row.backend
         and arch in template.archs
         and style in template.styles
-        and any(row.accepts(p, c, arch) for _, p, c in template.pipelines)
+        and row.emitted_by(template, arch)
     )
 
 

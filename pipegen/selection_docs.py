@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from pipegen.errors import InputError, Problem, listing
+from pipegen.protocols import protocols
 from pipegen.selection import Row, row_status, rows
 from pipegen.vocabulary import ARCHS, BACKENDS
 
@@ -87,6 +88,18 @@ def _entry(row: Row) -> str:
         f"| `{argument.name}`{'' if argument.required else ' (optional)'} | {argument.rule} |"
         for argument in row.arguments
     ]
+    protocol = protocols().get(row.cls)
+    if protocol:
+        lines += [
+            "",
+            f"Arrive counts: full barrier {protocol.full}; empty barrier {protocol.empty}.",
+        ]
+        lines += [
+            "",
+            "| stage | full barrier | empty barrier | until |",
+            "| --- | --- | --- | --- |",
+        ]
+        lines += [f"| {s.stage} | {s.full} | {s.empty} | {s.until} |" for s in protocol.states]
     lines += ["", "Take care:", ""]
     lines += [f"- {caution}" for caution in row.cautions]
     lines += ["", "```python", row.example, "```"]

@@ -49,6 +49,12 @@ class Row:
             return False
         return consumer == self.consumer or (arch == "sm_90a" and consumer in self.also_consumer)
 
+    def emitted_by(self, template: "Template", arch: str) -> bool:
+        """Whether a kernel of the template has this row's class."""
+        if not self.producer:
+            return template.turns == self.cls
+        return any(self.accepts(p, c, arch) for _, p, c in template.pipelines)
+
     def cta_groups_on(self, arch: str) -> tuple[int, ...]:
         """CTA group sizes on `arch`; pairs belong to tcgen05."""
         return self.cta_groups if arch != "sm_90a" else (1,)
@@ -95,6 +101,8 @@ class Template:
     styles: tuple[str, ...]
     pipelines: tuple[tuple[str, str, str], ...]  # name, producer, consumer
     options: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    turns: str = ""  # the class that orders groups; they hand over a turn and have no pair
+    example: str = ""  # path of an emitted module in the repository
 
     def values(self, option: str) -> tuple[object, ...]:
         """The values of an option that this kernel has; the usual one first where it has it."""
@@ -126,6 +134,8 @@ def templates() -> tuple[Template, ...]:
             styles=tuple(entry["styles"]),
             pipelines=tuple((name, *pair) for name, pair in entry["pipelines"].items()),
             options=tuple((key, tuple(values)) for key, values in entry.get("options", {}).items()),
+            turns=entry.get("turns", ""),
+            example=entry.get("example", ""),
         )
         for entry in _document()["template"]
     )

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -15,9 +16,20 @@ from click.testing import CliRunner, Result
 from pipegen import explanations
 from pipegen.cli import main
 from pipegen.errors import InputError
-from pipegen.explanations import GROUPS, ClassEntry, Term, classes, explain, terms
+from pipegen.explanations import (
+    GROUPS,
+    ClassEntry,
+    Term,
+    classes,
+    emitted_examples,
+    explain,
+    terms,
+)
+from pipegen.protocols import protocols
 from pipegen.rules import all_rules
 from pipegen.selection import WORDS, Row, rows
+
+ROOT = Path(__file__).parent.parent
 
 # The vocabulary of the house (style.md), and what the articles about these pipelines speak of.
 FIELD_TERMS = """
@@ -187,6 +199,25 @@ def test_a_class_has_arguments_cautions_and_an_example() -> None:
     assert result.exit_code == 0
     for part in ("Arguments of", "tx_count:", "Take care", "Example", ".make_participants()"):
         assert part in result.stdout
+
+
+@pytest.mark.parametrize("row", rows("cute"), ids=lambda row: row.cls)
+def test_a_class_shows_its_states_counts_and_where_it_is_emitted(row: Row) -> None:
+    text = run(row.cls).stdout
+    assert "Arrive counts\n  full barrier: " in text
+    assert text.count(" until ") >= len(protocols()[row.cls].states) >= 2
+    assert "Take care" in text
+    for path in emitted_examples(row):
+        assert f"  {path}\n" in text
+        assert row.cls in (ROOT / path).read_text("utf-8")
+
+
+def test_a_stage_goes_round() -> None:
+    """A commit completes the full barrier and a release the empty one; nothing else does."""
+    for protocol in protocols().values():
+        if len(protocol.states) == 4:
+            assert [state.full for state in protocol.states] == ["open", "open", *["complete"] * 2]
+            assert [state.empty for state in protocol.states] == ["complete", *["open"] * 3]
 
 
 def test_a_class_of_several_pairs_shows_each() -> None:

@@ -12,11 +12,13 @@ from pipegen.explanations import (
     RuleEntry,
     Term,
     classes,
+    emitted_examples,
     explain,
     rules,
     terms,
 )
 from pipegen.prose import print_block, print_heading, print_paragraphs, print_section, sentence
+from pipegen.protocols import Protocol
 
 EPILOG = """\b
 Examples:
@@ -83,9 +85,22 @@ def _print_entry(entry: Entry) -> None:
                     f"{a.name}{'' if a.required else ' (optional)'}: {a.rule}"
                     for a in row.arguments
                 ]
+                if entry.protocol and not number:
+                    _print_protocol(entry.protocol)
                 print_section(f"Arguments of {row.module}.{row.call}", arguments)
                 print_section("Take care", row.cautions, bullet="- ")
                 print_block("Example", row.example)
+                print_section("Emitted kernels that use it", emitted_examples(row))
         case RuleEntry():
             print_heading(f"{entry.code} {entry.name}")
             click.echo(entry.text)
+
+
+def _print_protocol(protocol: Protocol) -> None:
+    """Arrive counts, then the states of a stage as a table that fits 100 columns."""
+    counts = [f"full barrier: {protocol.full}", f"empty barrier: {protocol.empty}"]
+    print_section("Arrive counts", counts)
+    print_heading("States of a stage (where the current phase of its barriers stands)")
+    for state in protocol.states:
+        barriers = f"full {state.full}, empty {state.empty}"
+        click.echo(f"  {state.stage:<14} {barriers:<28} until {state.until}")
