@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emitted `gemm` modules: out[l] = A[l] @ B[l].T, from the CuTe DSL and from Pallas."""
+"""Emitted `gemm` modules: out[l] = A[l] @ B[l].T, from the CuTe DSL and from Pallas.
+
+With `layout.gather`, out[l] = A[l, index[l]] @ B[l].T; the operands are then A, B and the index.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -24,33 +27,45 @@ class Operator:
         small = self.a_type in ("e4m3", "e5m2")
         self.out_type = dtype.get("out", "bf16" if small else self.a_type)
         self.a_major, self.b_major = layout.get("a", "k"), layout.get("b", "k")
+        self.gather: bool = layout.get("gather", False)
+        self.alignment: int = layout.get("alignment", 16)
         self.module = load(path)
         self.tile = tuple(getattr(self.module, f"TILE_{mode}") for mode in "MNK")
         self.cluster = tuple(getattr(self.module, f"CLUSTER_{mode}", 1) for mode in "MN")
         self.stages: int = self.module.MAINLOOP_STAGES
 
     def operands(self, size: Size) -> list[torch.Tensor]:
-        """A (L, M, K) and B (L, N, K), stored as the kernel wants them."""
+        """A (L, M, K) and B (L, N, K), stored as the kernel wants them; the index of a gather."""
         m, n, k, batches = size["m"], size["n"], size["k"], size["l"]
+        if self.gather:
+            # As many rows as M: about a third of them is never taken, and others more than once.
+            index = torch.randint(m, (batches, m), device="cuda", dtype=torch.int32)
         a_shape = (batches, m, k) if self.a_major == "k" else (batches, k, m)
         b_shape = (batches, n, k) if self.b_major == "k" else (batches, k, n)
         a = torch.randn(a_shape, device="cuda").to(TORCH[self.a_type])
         b = torch.randn(b_shape, device="cuda").to(TORCH[self.b_type])
-        return [a, b]
+        return [a, b, index] if self.gather else [a, b]
 
     def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The product in float64."""
-        a, b = operands
+        a, b = self.gathered(operands)
         left = a.double() if self.a_major == "k" else a.double().mT
         right = b.double().mT if self.b_major == "k" else b.double()
         return [left @ right]
 
+    def gathered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """A and B, with A's rows picked out where the kernel does so."""
+        if not self.gather:
+            return operands
+        a, b, index = operands
+        return [a.gather(1, index.long().unsqueeze(-1).expand(-1, -1, a.shape[2])), b]
+
     def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
         """The product by the kernel, in memory that held NaN before."""
-        a, b = operands
+        a, b, *index = operands
         if not self.pallas:
             out = poisoned((size["l"], size["m"], size["n"]), TORCH[self.out_type])
-            self.module.gemm(a, b, out)
+            self.module.gemm(a, *index, b, out)
             return [out]
         left, right = to_jax(a), to_jax(b)
         # XLA chooses the output's buffer, and takes the one that was freed last: a run on NaN
@@ -63,10 +78,10 @@ class Operator:
 
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, and the wait for all."""
-        a, b = (operand[0] for operand in operands)
+        a, b, *index = (operand[0] for operand in operands)
         if not self.pallas:
             out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
-            return lambda: self.module.gemm(a, b, out), torch.cuda.synchronize
+            return lambda: self.module.gemm(a, *index, b, out), torch.cuda.synchronize
         import jax
 
         left, right = to_jax(a), to_jax(b)
@@ -79,8 +94,8 @@ class Operator:
         return launch, lambda: last[0].block_until_ready()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
-        """torch.mm on the same operands."""
-        a, b = (operand[0] for operand in operands)
+        """torch.mm on the same operands; a gather's rows are picked out beforehand."""
+        a, b = (operand[0] for operand in self.gathered(operands))
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.a_type])
         left = a if self.a_major == "k" else a.mT
         right = b.mT if self.b_major == "k" else b
@@ -117,6 +132,13 @@ class Operator:
                 ("tails everywhere, batch of 3", tm + align, tn - align, tk * 3 - align, 3),
                 ("smaller than a tile", align, align, align, 1),
                 ("odd M", tm + 1 if self.a_major == "k" else tm + align, tn, tk * 2, 1),
+            ]
+        if self.alignment < 16:
+            row = self.alignment // 2  # elements of a copy
+            chosen += [
+                ("rows of one copy more", tm * 2, tn * 2, tk * 3 + row, 1),
+                ("rows of one copy less, batch of 3", tm + 1, tn * 2, tk * s * 2 - row, 3),
+                ("one copy a row", tm, tn, row, 1),
             ]
         return [(what, {"m": m, "n": n, "k": k, "l": batch}) for what, m, n, k, batch in chosen]
 

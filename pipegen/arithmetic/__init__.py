@@ -12,6 +12,7 @@ from pipegen.arithmetic.arrivals import (
     tma_consumer_arrive_count,
     umma_consumer_arrive_count,
 )
+from pipegen.arithmetic.copies import COPY_OVERHEAD, RowCopies, row_copies
 from pipegen.arithmetic.registers import (
     accumulator_registers,
     blocks_per_sm,
@@ -25,6 +26,8 @@ from pipegen.arithmetic.smem import SmemSplit, fewest_store_buffers, smem_bytes,
 from pipegen.arithmetic.tmem import most_accumulators, tmem_columns
 
 __all__ = [
+    "COPY_OVERHEAD",
+    "RowCopies",
     "SmemSplit",
     "accumulator_registers",
     "align_up",
@@ -37,6 +40,7 @@ __all__ = [
     "operand_stage_bytes",
     "pallas_consumer_registers",
     "ring_barrier_bytes",
+    "row_copies",
     "setmaxnreg_valid",
     "smem_bytes",
     "split_smem",

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipegen.description import KernelDescription
+from pipegen.planning.gemm_cp_async_defaults import fill_gemm_cp_async
 from pipegen.planning.gemm_defaults import fill_gemm
+from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
@@ -37,6 +39,12 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_cute),
+    "gemm_sm90_cp_async": Family(
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG221", "PG222"},
+        fill_gemm_cp_async,
+        plan_gemm_sm90_cp_async,
+    ),
     "gemm_sm100": Family(("tma", "mma", "epilogue"), GEMM_RULES, fill_gemm, plan_gemm_sm100_cute),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
