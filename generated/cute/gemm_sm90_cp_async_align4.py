@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 6a947fc809c5
-# text: 7f4a8732bc4c
+# template: cute/gemm_sm90_cp_async.py.j2 eeba5f1682cb
+# text: 1f64a5f238b6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -21,8 +21,9 @@ out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes outpu
 128 x 256, one after the other, and loads the next tile while it stores this one.
 
 Threads load the operands with cp.async, which like TMA writes SMEM without a detour through
-registers, and signals an mbarrier when it is done. TMA wants rows that begin at
-multiples of 16 bytes, these take 4. Small copies cost speed: pad the rows where you can.
+registers, and signals an mbarrier when it is done.
+TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 4.
+Smaller copies are slower: pad the rows where you can.
 
 Roles of a CTA's 384 threads
   producer   warps 0 to 3 issue all loads, each thread 96 copies of 4 B a stage

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 6a947fc809c5
-# text: e79fbef94f5f
+# template: cute/gemm_sm90_cp_async.py.j2 eeba5f1682cb
+# text: 98a4b8eb93e9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

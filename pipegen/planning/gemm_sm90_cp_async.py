@@ -15,11 +15,19 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.model import Number, Plan
 from pipegen.vocabulary import DTYPE
 
-# Ends a sentence of the docstring, and its line: the first line has room for 37 characters.
 WHY = {
-    16: "The addresses are the threads' own:\nthe form to start from where the rows that you need are no box for TMA.",
-    8: "TMA wants rows that begin at\nmultiples of 16 bytes, these take 8. Small copies cost speed: pad the rows where you can.",
-    4: "TMA wants rows that begin at\nmultiples of 16 bytes, these take 4. Small copies cost speed: pad the rows where you can.",
+    16: (
+        "The addresses are each thread's own: the form to start from where what you need is no box\n"
+        "that TMA could load."
+    ),
+    8: (
+        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 8.\n"
+        "Smaller copies are slower: pad the rows where you can."
+    ),
+    4: (
+        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 4.\n"
+        "Smaller copies are slower: pad the rows where you can."
+    ),
 }
 
 

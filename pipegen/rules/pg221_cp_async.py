@@ -7,11 +7,11 @@ What it checks
 
 Why
     A thread's copy is up to 16 contiguous bytes, which it must put where wgmma reads them: rows of
-    128 bytes with the 128-byte swizzle. The rows of a gather are contiguous along K only; an M-major
-    A has none to take, its elements lie one by one. Multicast is a mode of TMA loads (PTX ISA,
-    "cp.async.bulk.tensor", .multicast::cluster): a cp.async writes SMEM of its own CTA, and a
-    cluster would share nothing. fp8 would need the promotion of short sums, which the template does
-    not have.
+    128 bytes with the 128-byte swizzle. Rows of K are contiguous in a K-major operand only; of an
+    M-major one each element would be a copy. Multicast is a mode of TMA loads (PTX ISA,
+    "cp.async.bulk.tensor", .multicast::cluster): a cp.async writes SMEM of its own CTA, and the
+    CTAs of a cluster would share nothing. fp8 would need the promotion of short sums, which this
+    template does not have.
 
 Example
     layout.gather = true with layout.a = "m". layout.alignment = 8 with cluster.shape = [2, 1].
