@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
 # template: cute/gemm_sm90_cp_async.py.j2 eeba5f1682cb
-# text: f4a515d943ce
+# text: 585b2d49cf63
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,8 +22,8 @@ out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes outpu
 
 Threads load the operands with cp.async, which like TMA writes SMEM without a detour through
 registers, and signals an mbarrier when it is done.
-The addresses are each thread's own: the form to start from where what you need is no box
-that TMA could load.
+The addresses are each thread's own: the form to start from where what you need is no
+box that TMA could load.
 
 Roles of a CTA's 384 threads
   producer   warps 0 to 3 issue all loads, each thread 24 copies of 16 B a stage

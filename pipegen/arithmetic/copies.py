@@ -7,7 +7,7 @@ from pipegen.arithmetic.sizes import align_up
 from pipegen.hardware import SETMAXNREG_STEP, SWIZZLE_BYTES, WARPGROUP
 
 SWIZZLE_ROWS = 8  # the 128-byte swizzle repeats after so many rows (PTX, "wgmma", swizzling modes)
-# Registers of a copying thread beside its rows' addresses: ptxas takes 85 with 24 rows, 121 with 48.
+# Registers beside the rows' addresses: ptxas takes 85 in all with 24 rows, 121 with 48.
 COPY_OVERHEAD = 40
 
 

@@ -17,8 +17,8 @@ from pipegen.vocabulary import DTYPE
 
 WHY = {
     16: (
-        "The addresses are each thread's own: the form to start from where what you need is no box\n"
-        "that TMA could load."
+        "The addresses are each thread's own: the form to start from where what you need is no\n"
+        "box that TMA could load."
     ),
     8: (
         "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 8.\n"
