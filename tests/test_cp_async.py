@@ -4,6 +4,7 @@
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -211,6 +212,67 @@ def test_a_broken_protocol_is_found(old, new, fault):
     text = (ROOT / "generated" / "cute" / "gemm_sm90_gather.py").read_text(encoding="utf-8")
     assert text.count(old) == 1
     assert any(fault in each for each in protocol_faults(text.replace(old, new)))
+
+
+@pytest.fixture(scope="module")
+def emitted():
+    """The functions of an emitted module, which needs the DSL to be imported."""
+    found = find_dsl("cute")
+    if found.reason:
+        pytest.skip(found.reason)
+    return lambda name: runpy.run_path(str(ROOT / "generated" / "cute" / f"{name}.py"))
+
+
+@pytest.mark.parametrize(
+    ("align", "least", "strides", "right"),
+    [
+        (8, 0, (640, 64, 1), True),
+        (8, 0, (0, 64, 1), True),  # one matrix for the whole batch
+        (8, 1, (0, 64, 1), False),  # but not for the output
+        (8, 0, (640, 60, 1), False),  # 120 B a row: no multiple of 16
+        (4, 0, (640, 60, 1), True),  # but of 8
+        (2, 0, (640, 62, 1), True),
+        (2, 0, (640, 61, 1), False),
+        (8, 0, (640, 1, 10), False),
+        (8, 0, (640, -64, 1), False),
+    ],
+)
+def test_the_host_side_knows_which_strides_work(emitted, align, least, strides, right):
+    matrix = emitted("gemm_sm90_gather")["matrix"]
+    arguments = ("a", "torch.bfloat16", (3, 10, 60), strides, "bfloat16", align, least)
+    if right:
+        assert matrix(*arguments) == ((3, 10, 60), strides[1], strides[0])
+    else:
+        with pytest.raises(ValueError, match=r"a\.stride="):
+            matrix(*arguments)
+
+
+class Index:
+    """What the host side asks of a torch tensor."""
+
+    def __init__(self, dtype, shape, strides):
+        self.dtype, self.shape, self.strides = dtype, shape, strides
+
+    def data_ptr(self):
+        return 4096
+
+    def get_device(self):
+        return 0
+
+    def stride(self):
+        return self.strides
+
+
+def test_the_host_side_checks_the_index(emitted):
+    row_index = emitted("gemm_sm90_gather")["row_index"]
+    assert row_index(Index("torch.int32", (7,), (1,))) == (4096, 0, (1, 7), 0)
+    assert row_index(Index("torch.int32", (3, 7), (8, 1))) == (4096, 0, (3, 7), 8)
+    with pytest.raises(TypeError, match=r"index\.dtype=torch\.int64: must be int32"):
+        row_index(Index("torch.int64", (7,), (1,)))
+    with pytest.raises(ValueError, match=r"index\.shape=\(2, 3, 7\)"):
+        row_index(Index("torch.int32", (2, 3, 7), (21, 7, 1)))
+    with pytest.raises(ValueError, match=r"index\.stride=\(2,\)"):
+        row_index(Index("torch.int32", (7,), (2,)))
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 eeba5f1682cb
-# text: 30bef5e9ff5a
+# template: cute/gemm_sm90_cp_async.py.j2 46c17474b125
+# text: 0a5032e9a090
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -52,6 +52,7 @@ Constraints
   a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension
   contiguous. Addresses and other strides of a and b are multiples of 8 bytes, of out multiples of
   16 bytes. Any M, K and L; N a multiple of 8, because TMA stores 16 bytes at a time.
+  Between batches a stride of a or b may be 0: all of them use one matrix.
 
 Run
   python gemm_sm90_cp_async_align8.py
@@ -378,8 +379,7 @@ def max_ctas(device: int) -> int:
 def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int, least: int):
     """((L, rows, columns), row stride, batch stride) of an operand, checked.
 
-    Strides are multiples of `align`, and at least `least`: a row or batch of the operands may
-    stand for all, with stride 0.
+    Strides are multiples of `align`, and at least `least`: 0 lets one matrix stand for a batch.
     """
     if str(dtype).removeprefix("torch.") != wanted:
         raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")

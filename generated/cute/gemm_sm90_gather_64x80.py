@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 eeba5f1682cb
-# text: 98a4b8eb93e9
+# template: cute/gemm_sm90_cp_async.py.j2 46c17474b125
+# text: 7a8e062d7d7d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -59,6 +59,7 @@ Constraints
   multiples of 16 bytes. Any M, K, T and L; N a multiple of 4, because TMA stores 16 bytes at a
   time. index is int32, and nobody looks whether it is right: 0 <= index < T is the caller's duty.
   A row may be taken many times or never.
+  Between batches a stride of a or b may be 0: all of them use one matrix.
 
 Run
   python gemm_sm90_gather_64x80.py
@@ -386,8 +387,7 @@ def max_ctas(device: int) -> int:
 def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int, least: int):
     """((L, rows, columns), row stride, batch stride) of an operand, checked.
 
-    Strides are multiples of `align`, and at least `least`: a row or batch of the operands may
-    stand for all, with stride 0.
+    Strides are multiples of `align`, and at least `least`: 0 lets one matrix stand for a batch.
     """
     if str(dtype).removeprefix("torch.") != wanted:
         raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
