@@ -12,6 +12,7 @@ from pipegen.description import KernelDescription
 from pipegen.planning.gemm_defaults import fill_gemm
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
+from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.variants import template_of
@@ -37,6 +38,9 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_cute),
+    "gemm_sm90_pingpong": Family(
+        ("producer", "consumer"), GEMM_RULES | {"PG230"}, fill_gemm, plan_gemm_sm90_pingpong
+    ),
     "gemm_sm100": Family(("tma", "mma", "epilogue"), GEMM_RULES, fill_gemm, plan_gemm_sm100_cute),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas

@@ -4,6 +4,7 @@
 What it checks
     On sm_90a, tile.m * tile.n / (128 * consumer warpgroups) registers, twice that with promotion
     (dtype.promote_every), plus 24 for addresses and counters, against what a consumer thread holds.
+    In ping-pong one warpgroup holds the tile: tile.m * tile.n / 128.
     On sm_100a, pipeline.accumulator.stages of tile.n columns against TMEM's 512, and at least 2.
 
 Why
@@ -27,6 +28,7 @@ from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
 from pipegen.planning.smem import ACCUMULATORS
+from pipegen.planning.turns import tile_warpgroups
 
 OVERHEAD = 24
 
@@ -41,17 +43,18 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     m, n = description.tile.m, description.tile.n
     if consumer is None or not consumer.warpgroups or not m or not n:
         return
+    sharing = tile_warpgroups(description, consumer.warpgroups)
     held = consumer.registers or HARDWARE[description.kernel.arch].max_registers_per_thread
     accumulators = 2 if description.dtype.promote_every else 1
-    needed = accumulators * accumulator_registers(m, n, consumer.warpgroups)
+    needed = accumulators * accumulator_registers(m, n, sharing)
     if needed + OVERHEAD <= held:
         return
     room = (held - OVERHEAD) // accumulators
-    most = room * 128 * consumer.warpgroups // m // 16 * 16
+    most = room * 128 * sharing // m // 16 * 16
     yield Problem(
         f"{'two accumulators' if accumulators == 2 else 'an accumulator'} of {m} x {n} "
         f"take{'' if accumulators == 2 else 's'} {needed} registers of each consumer thread "
-        f"({accumulators} * {m} * {n} / (128 * {consumer.warpgroups})) "
+        f"({accumulators} * {m} * {n} / (128 * {sharing})) "
         f"and {OVERHEAD} more for the rest; "
         f"a consumer thread holds {held}",
         "tile.n",
