@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 f5c2b14dcd27
-# text: cb708bfb3434
+# template: cute/gemm_sm90_pingpong.py.j2 98e137b9a3a5
+# text: 9e66c2c77bbf
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -38,9 +38,9 @@ Pipelines
   turns      PipelineOrder     warpgroup -> the next 1       128 arrives         none
   epilogue   PipelineTmaStore  threads -> TMA store  2 x 3   none                none
 
-  mainloop   Filled by an A and a B tile, in the order of the output tiles: `acquire` waits until the
-             stage is empty and arms its full barrier with tx_count, which the copies complete as
-             their bytes land (`commit` does nothing). Emptied by one arrive of each warp of one
+  mainloop   Filled by an A and a B tile, in the order of the output tiles: `acquire` waits until
+             the stage is empty and arms its full barrier with tx_count, which the copies complete
+             as their bytes land (`commit` does nothing). Emptied by one arrive of each warp of one
              warpgroup, the one whose tile it is, in every CTA that receives what this one loads.
              The other warpgroup steps over those stages.
   turns      A barrier for each warpgroup: `wait` is for one's own, `arrive`, by all threads, for
