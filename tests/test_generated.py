@@ -58,7 +58,7 @@ def planned_mbarriers(made):
     for pipeline in made.pipelines:
         for count in (pipeline.full_arrive_count, pipeline.empty_arrive_count):
             if count is not None:
-                counts[count] += pipeline.stages
+                counts[count] += pipeline.stages * pipeline.groups
     return counts
 
 

@@ -67,6 +67,7 @@ def plan_gemm_sm90_pingpong(
             empty_arrive_count=None,
             filled_by="all threads of a warpgroup, once they have issued their tile's last wgmma",
             emptied_by="nobody: the next warpgroup waits for its own barrier",
+            groups=TURN_WARPGROUPS,
         ),
         PipelinePlan(
             name="epilogue",

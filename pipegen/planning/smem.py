@@ -112,7 +112,7 @@ def accumulator_bytes(description: KernelDescription) -> int:
 
 
 def turn_bytes(description: KernelDescription) -> int:
-    """SMEM beside the mainloop's barriers on sm_90a: the barriers of the turns, if there are any."""
+    """SMEM beside the mainloop's barriers on sm_90a: the barriers of turns, if there are any."""
     return order_barrier_bytes(TURN_STAGES, TURN_WARPGROUPS) if takes_turns(description) else 0
 
 
