@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 b37aafe2b39a
-# text: 7bae954b6d2b
+# template: cute/gemm_sm90_pingpong.py.j2 5bfb6a3c2be2
+# text: 4722fbbff2cd
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -281,7 +281,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         tSsOut, tSgOut = partition_tma(tma_out, sOut, (EPI_TILE_M, EPI_TILE_N))
         # The place among the warpgroup's store buffers; PipelineTmaStore keeps none.
         buffer = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, EPI_STAGES)
-        # A variable, because the loop does not carry the state inside `turns`: its phase would stay.
+        # A variable: a loop does not carry the state inside `turns`, whose phase would never flip.
         turn = turns.state.clone()
 
         # The ring holds the tiles of both warpgroups, in turn: step over the other's.
