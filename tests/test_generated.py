@@ -129,6 +129,7 @@ def test_a_module_runs_by_itself(dsl, tmp_path):
 RELU = {
     # The line that the hook's docstring proposes.
     "cute/gemm_sm90_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
+    "cute/gemm_sm90_pingpong_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm100_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "pallas/pallas_gemm_sm90_ws": "return jnp.maximum(acc, 0.0)",
     "pallas/pallas_gemm_sm90_emit_pipeline": "return jnp.maximum(acc, 0.0)",
