@@ -58,7 +58,7 @@ def planned_mbarriers(made):
     for pipeline in made.pipelines:
         for count in (pipeline.full_arrive_count, pipeline.empty_arrive_count):
             if count is not None:
-                counts[count] += pipeline.stages
+                counts[count] += pipeline.stages * pipeline.groups
     return counts
 
 
@@ -130,6 +130,7 @@ RELU = {
     # The line that the hook's docstring proposes.
     "cute/gemm_sm90_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm90_gather": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
+    "cute/gemm_sm90_pingpong_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm100_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "pallas/pallas_gemm_sm90_ws": "return jnp.maximum(acc, 0.0)",
     "pallas/pallas_gemm_sm90_emit_pipeline": "return jnp.maximum(acc, 0.0)",

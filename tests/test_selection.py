@@ -369,6 +369,7 @@ def test_templates_that_exist_contain_the_classes_they_are_listed_for() -> None:
         if not template.exists:
             continue
         text = (selection_table.template_folder() / template.file).read_text("utf-8")
+        assert template.turns in text
         for style, arch in itertools.product(template.styles, template.archs):
             for name, producer, consumer in template.pipelines:
                 found = select(producer, consumer, arch, template.backend, style)

@@ -21,7 +21,13 @@ from pipegen.arithmetic.registers import (
     pallas_consumer_registers,
     setmaxnreg_valid,
 )
-from pipegen.arithmetic.sizes import align_up, operand_stage_bytes, ring_barrier_bytes, tile_bytes
+from pipegen.arithmetic.sizes import (
+    align_up,
+    operand_stage_bytes,
+    order_barrier_bytes,
+    ring_barrier_bytes,
+    tile_bytes,
+)
 from pipegen.arithmetic.smem import SmemSplit, fewest_store_buffers, smem_bytes, split_smem
 from pipegen.arithmetic.tmem import most_accumulators, tmem_columns
 
@@ -38,6 +44,7 @@ __all__ = [
     "most_accumulators",
     "multicast_partners",
     "operand_stage_bytes",
+    "order_barrier_bytes",
     "pallas_consumer_registers",
     "ring_barrier_bytes",
     "row_copies",

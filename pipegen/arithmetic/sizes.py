@@ -26,6 +26,12 @@ def operand_stage_bytes(
     return tile_bytes(m, k, a_bits), tile_bytes(n, k, b_bits)
 
 
+def order_barrier_bytes(depth: int, length: int) -> int:
+    """Bytes of the mbarriers of a `PipelineOrder`: one for each group and each turn of a round
+    (DSL, `PipelineOrder.create`: depth * length)."""
+    return depth * length * MBARRIER_BYTES
+
+
 def ring_barrier_bytes(stages: int) -> int:
     """Bytes of a ring's mbarriers: a full and an empty one for each stage, 8 B each
     (PTX, "Size and alignment of mbarrier object")."""

@@ -88,9 +88,8 @@ def show(made: "Plan") -> None:
         pipelines.add_column(heading, overflow="fold")
     pipelines.add_column("arrive counts", overflow="fold")
     for pipe in made.pipelines:
-        counts = "none"
-        if pipe.empty_arrive_count is not None:
-            counts = f"full {pipe.full_arrive_count}, empty {pipe.empty_arrive_count}"
+        barriers = {"full": pipe.full_arrive_count, "empty": pipe.empty_arrive_count}
+        counts = ", ".join(f"{name} {count}" for name, count in barriers.items() if count)
         pipelines.add_row(
             pipe.name,
             f"{pipe.producer} -> {pipe.consumer}",
@@ -98,7 +97,7 @@ def show(made: "Plan") -> None:
             str(pipe.stages),
             str(pipe.stage_bytes),
             "-" if pipe.tx_count is None else str(pipe.tx_count),
-            counts,
+            counts or "none",
         )
     show_table(pipelines)
 

@@ -14,6 +14,7 @@ from pipegen.planning.gemm_defaults import fill_gemm
 from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
+from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.variants import template_of
@@ -44,6 +45,9 @@ FAMILIES: dict[str, Family] = {
         GEMM_RULES | {"PG221", "PG222"},
         fill_gemm_cp_async,
         plan_gemm_sm90_cp_async,
+    ),
+    "gemm_sm90_pingpong": Family(
+        ("producer", "consumer"), GEMM_RULES | {"PG230"}, fill_gemm, plan_gemm_sm90_pingpong
     ),
     "gemm_sm100": Family(("tma", "mma", "epilogue"), GEMM_RULES, fill_gemm, plan_gemm_sm100_cute),
     "gemm_sm90_pallas": Family(

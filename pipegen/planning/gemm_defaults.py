@@ -5,6 +5,7 @@ from typing import Any
 
 from pipegen.arithmetic import consumer_registers, pallas_consumer_registers
 from pipegen.hardware import HARDWARE, SWIZZLE_BYTES
+from pipegen.planning.turns import TURN_WARPGROUPS
 from pipegen.vocabulary import DTYPE
 
 # K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
@@ -34,12 +35,15 @@ def fill_gemm(data: dict[str, Any]) -> None:
 
     tile = data["tile"]
     asked = data["role"].get("consumer") or {}
+    turns = data["scheduler"]["consumers"] == "ping-pong"
+    if turns:
+        asked = {"warpgroups": 1}  # one warpgroup has the tile to itself
     _fill_tile(tile, asked, style, 2 if dtype["promote_every"] else 1, DTYPE[dtype["a"]].bits)
     if data["cluster"]["shape"] is None:
         data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
     if data["scheduler"]["raster_group"] is None:
         data["scheduler"]["raster_group"] = 8
-    _fill_roles(data["role"], kernel, tile)
+    _fill_roles(data["role"], kernel, tile, turns)
 
 
 def _fill_tile(
@@ -63,7 +67,7 @@ def _consumer_warpgroups(tile_m: int, style: str) -> int:
 
 
 def _fill_roles(
-    roles: dict[str, dict[str, Any]], kernel: dict[str, Any], tile: dict[str, int]
+    roles: dict[str, dict[str, Any]], kernel: dict[str, Any], tile: dict[str, int], turns: bool
 ) -> None:
     if kernel["arch"] == "sm_100a":
         for name, warpgroups in BLACKWELL_WARPGROUPS.items():
@@ -79,7 +83,8 @@ def _fill_roles(
     if producer["warpgroups"] is None:
         producer["warpgroups"] = 1
     if consumer["warpgroups"] is None:
-        consumer["warpgroups"] = _consumer_warpgroups(tile["m"], str(kernel["style"]))
+        together = _consumer_warpgroups(tile["m"], str(kernel["style"]))
+        consumer["warpgroups"] = TURN_WARPGROUPS if turns else together
     if producer["registers"] is None:
         producer["registers"] = PRODUCER_REGISTERS[kernel["backend"]]
     if consumer["registers"] is None and 1 <= consumer["warpgroups"] <= 3:

@@ -25,7 +25,7 @@ class PipelinePlan:
 
     `construct` is the class (CuTe DSL) or emitter (Pallas). Arrive counts are arrivals per phase,
     as set on the mbarrier; None where the construct has no such barrier. `stage_bytes` and
-    `tx_count` are in bytes.
+    `tx_count` are in bytes. `groups` that take turns have a barrier each (PipelineOrder).
     """
 
     name: str
@@ -39,6 +39,7 @@ class PipelinePlan:
     empty_arrive_count: int | None
     filled_by: str
     emptied_by: str
+    groups: int = 1
 
 
 @dataclass(frozen=True)

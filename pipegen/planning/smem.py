@@ -9,6 +9,7 @@ from typing import Literal
 from pipegen.arithmetic import (
     fewest_store_buffers,
     operand_stage_bytes,
+    order_barrier_bytes,
     ring_barrier_bytes,
     smem_bytes,
     split_smem,
@@ -18,6 +19,7 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import pallas_budget
+from pipegen.planning.turns import TURN_STAGES, TURN_WARPGROUPS, takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 2
@@ -57,17 +59,20 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     a_bytes, b_bytes = operand_stage_bytes((m, n, k), a_bits, b_bits)
     tmem = description.kernel.arch == "sm_100a"
     # A warpgroup reads 64 rows of wgmma's accumulator, but all 128 lanes of TMEM.
-    epi_m, epi_n = epilogue_tile(m, n, 2 * warpgroups if tmem else warpgroups)
-    other_bytes = accumulator_bytes(description) if tmem else 0
+    sharing = 2 * warpgroups if tmem else tile_warpgroups(description, warpgroups)
+    epi_m, epi_n = epilogue_tile(m, n, sharing)
+    other_bytes = accumulator_bytes(description) if tmem else turn_bytes(description)
     buffer_bytes = tile_bytes(epi_m, epi_n, DTYPE[str(description.dtype.out)].bits)
     subtiles = -(-m // epi_m) * -(-n // epi_n)
     capacity = HARDWARE[description.kernel.arch].smem_per_block
     stages, buffers = pipelines["mainloop"].stages, pipelines["epilogue"].stages
     operands = (a_bytes, b_bytes)
+    # In ping-pong each warpgroup has buffers of its own: they are counted in pairs.
+    together = (TURN_WARPGROUPS if takes_turns(description) else 1) * buffer_bytes
     split = split_smem(
         capacity,
         operands,
-        buffer_bytes,
+        together,
         subtiles,
         MAX_STORE_BUFFERS,
         None if stages == "auto" else stages,
@@ -79,7 +84,7 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     choices = tuple(
         b
         for b in fitting
-        if smem_bytes(operands, buffer_bytes, max(split.stages, FEWEST_STAGES), b, other_bytes)
+        if smem_bytes(operands, together, max(split.stages, FEWEST_STAGES), b, other_bytes)
         <= capacity
     )
     return SmemBudget(
@@ -104,6 +109,11 @@ def accumulators_of(description: KernelDescription) -> int:
 def accumulator_bytes(description: KernelDescription) -> int:
     """SMEM beside the mainloop's barriers: the accumulators' barriers, and TMEM's address."""
     return ring_barrier_bytes(max(0, accumulators_of(description))) + TMEM_ADDRESS_BYTES
+
+
+def turn_bytes(description: KernelDescription) -> int:
+    """SMEM beside the mainloop's barriers on sm_90a: the barriers of turns, if there are any."""
+    return order_barrier_bytes(TURN_STAGES, TURN_WARPGROUPS) if takes_turns(description) else 0
 
 
 def with_stages(

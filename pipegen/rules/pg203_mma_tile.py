@@ -2,8 +2,9 @@
 """The tile must be made of shapes that the tensor core has.
 
 What it checks
-    tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; on sm_100a, 128. tile.n:
-    a multiple of 16, from 16 to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
+    tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; in ping-pong, where one
+    warpgroup has the tile to itself, 64 or 128; on sm_100a, 128. tile.n: a multiple of 16, from 16
+    to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
 
 Why
     One wgmma computes 64 x N x 32 bytes for one warpgroup, N a multiple of 8 up to 256 (PTX ISA,
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
+from pipegen.planning.turns import takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
 K_ROW_BYTES = (32, 64, 128, 256)
@@ -41,8 +43,17 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     m, n, k = tile.m, tile.n, tile.k
     if m is None or n is None or k is None or warpgroups not in (1, 2):
         return
+    warpgroups = tile_warpgroups(description, warpgroups)
     rows = sizes_m(warpgroups)
-    if m not in {size for count in (1, 2) for size in sizes_m(count)}:
+    if takes_turns(description) and m not in rows:
+        yield Problem(
+            "in ping-pong one warpgroup computes a tile: 64 rows of wgmma, once or twice",
+            "tile.m",
+            m,
+            listing(rows),
+            nearest_number(m, rows),
+        )
+    elif m not in {size for count in (1, 2) for size in sizes_m(count)}:
         every = sorted({*sizes_m(1), *sizes_m(2)})
         yield Problem(
             "wgmma computes 64 rows for each of 1 or 2 consumer warpgroups, once or twice",

@@ -39,6 +39,7 @@ from pipegen.hardware import (
     WARPGROUP,
 )
 from pipegen.planning.gemm_defaults import BLACKWELL_WARPGROUPS
+from pipegen.planning.turns import takes_turns
 
 DERIVED = True
 
@@ -88,6 +89,8 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
     hardware = HARDWARE[description.kernel.arch]
     highest = consumer_registers(1, max(1, consumer.warpgroups or 1), SETMAXNREG_MIN, hardware)
     producers, consumers = ((0,), (1,)) if sequential else ((1,), (1, 2))
+    if takes_turns(description):
+        consumers = (consumer.warpgroups or 0,)  # rule PG230 says more about it
     for role, entry, allowed in (
         ("producer", producer, producers),
         ("consumer", consumer, consumers),
