@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Pipeline,
         Role,
         Scheduler,
+        Stream,
         Tile,
         json_schema,
     )
@@ -39,6 +40,7 @@ _HOMES = {
     "Pipeline": "description",
     "Role": "description",
     "Scheduler": "description",
+    "Stream": "description",
     "Tile": "description",
     "json_schema": "description",
     "dump_description": "description_file",
@@ -64,6 +66,7 @@ __all__ = [
     "Problem",
     "Role",
     "Scheduler",
+    "Stream",
     "Tile",
     "dump_description",
     "json_schema",

@@ -63,8 +63,10 @@ class Kernel(Section):
 class Dtypes(Section):
     """`[dtype]`: element types of the operands, the accumulator and the output."""
 
-    a: DtypeName = Field(default="bf16", description="Element type of A.")
-    b: DtypeName | None = Field(default=None, description="Element type of B; A's by default.")
+    a: DtypeName = Field(default="bf16", description="Element type of A (stream: of x).")
+    b: DtypeName | None = Field(
+        default=None, description="Element type of B (stream: of y); A's by default."
+    )
     acc: Literal["f32"] = Field(default="f32", description="Accumulator type.")
     out: DtypeName | None = Field(
         default=None, description="Output type; A's by default, bf16 for fp8 operands."
@@ -170,6 +172,18 @@ class Scheduler(Section):
     )
 
 
+class Stream(Section):
+    """`[stream]`, for op = "stream": out = f(x) or out = f(x, y) over an (M, N) matrix."""
+
+    y: Literal["none", "matrix", "row"] = Field(
+        default="none",
+        description="The second input: none, a matrix as x is, or one row that all rows share.",
+    )
+    blocks_per_sm: Whole | Literal["auto"] = Field(
+        default="auto", description="CTAs that share an SM, and so its SMEM."
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -187,6 +201,7 @@ class KernelDescription(Section):
     pipeline: dict[str, Pipeline] = Field(default_factory=dict)
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
+    stream: Stream = Stream()
 
 
 def json_schema() -> dict[str, Any]:

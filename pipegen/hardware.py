@@ -67,3 +67,10 @@ SWIZZLE_BYTES = 128
 # Columns of TMEM, 32 bits wide and 128 lanes high (PTX ISA, "tcgen05.alloc").
 TMEM_COLUMNS_MIN = 32
 TMEM_COLUMNS_MAX = 512
+# The widest access of a thread, and the unit of TMA's strides (CUDA C++ Programming Guide, "Device
+# Memory Accesses"; CUDA driver API, cuTensorMapEncodeTiled).
+VECTOR_BYTES = 16
+# Where a tile that TMA copies may begin in SMEM (PTX ISA, "cp.async.bulk.tensor"), and the elements
+# of a box in each dimension (CUDA driver API, cuTensorMapEncodeTiled).
+TMA_SMEM_ALIGNMENT = 128
+TMA_BOX_MAX = 256

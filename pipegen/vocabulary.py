@@ -33,6 +33,7 @@ OPTIONS: dict[str, object] = {
     "pipeline.mainloop.defer_sync": False,
     "pipeline.mainloop.expected_tx": False,
     "role.producer.warps": 1,
+    "stream.y": "none",
 }
 
 # The first style of a backend is its default.

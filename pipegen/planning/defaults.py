@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills in what a description leaves out. The result has no None but the kernel's name."""
+"""Fills in what a description leaves out.
+
+The result has no None but the kernel's name, and keys that the op does not have (rule PG215).
+"""
 
 from pipegen.description import KernelDescription, Pipeline, Role
 from pipegen.planning.families import family_of

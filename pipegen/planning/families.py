@@ -17,6 +17,8 @@ from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.model import Plan
+from pipegen.planning.stream.defaults import fill_stream
+from pipegen.planning.stream.plan import plan_stream_tma
 from pipegen.planning.variants import template_of
 
 # What the user gave, the same with its defaults, the module's name, the template's file.
@@ -25,6 +27,8 @@ Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 GEMM_RULES = frozenset(
     ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
 )
+
+STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ FAMILIES: dict[str, Family] = {
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),
+    "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
 }
 
 
