@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from pipegen.hardware import VECTOR_BYTES, WARP
+from pipegen.hardware import TMA_BOX_MAX, VECTOR_BYTES, WARP
 from pipegen.vocabulary import DTYPE
 
 # The best of twenty choices on an H200, 32768 x 8192 bf16; they lay within 4 % of each other.
@@ -25,7 +25,7 @@ def fill_stream(data: dict[str, Any]) -> None:
     if tile["n"] is None:
         types = [dtype["a"], dtype["out"], *([] if stream["y"] == "none" else [dtype["b"]])]
         # The widest type gets accesses of 16 bytes, and the others no more.
-        tile["n"] = WARP * VECTOR_BYTES // max(DTYPE[word].bytes for word in types)
+        tile["n"] = min(TMA_BOX_MAX, WARP * VECTOR_BYTES // max(DTYPE[t].bytes for t in types))
     if stream["blocks_per_sm"] == "auto":
         stored = "epilogue" in data["pipeline"]
         stream["blocks_per_sm"] = TMA_STORE_BLOCKS_PER_SM if stored else PLAIN_BLOCKS_PER_SM

@@ -82,12 +82,10 @@ def roles_of(description: KernelDescription, sizes: StreamSizes) -> tuple[RolePl
     """Producers and consumers; neither changes its registers."""
     producers = producers_of(description)
     loads = "one warp each loads x and y" if producers == 2 else "one warp issues all TMA loads"
-    stores = "stores by TMA" if sizes.buffers else "stores to GMEM"
+    does = f"reads a tile, applies f, stores {'by TMA' if sizes.buffers else 'to GMEM'}"
     return (
         RolePlan("producer", 0, WARP * producers, 0, loads),
-        RolePlan(
-            "consumer", sizes.warps // 4, WARP * sizes.warps, 0, f"reads a tile, applies f, {stores}"
-        ),
+        RolePlan("consumer", sizes.warps // 4, WARP * sizes.warps, 0, does),
     )
 
 

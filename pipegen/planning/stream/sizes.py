@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a stream kernel that TMA feeds uses its SMEM, and how a tile is split. Sizes in bytes."""
+"""How a stream kernel that TMA feeds uses its SMEM, and how a tile is split. Sizes in bytes.
+
+Functions take a description with its defaults filled in.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipegen.arithmetic import align_up, ring_barrier_bytes, tile_bytes
 from pipegen.description import KernelDescription
@@ -9,7 +13,7 @@ from pipegen.hardware import HARDWARE, TMA_SMEM_ALIGNMENT, WARP
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 2  # one is read while the next is loaded
-STORE_BUFFERS = 3  # one is written while others are stored
+STORE_BUFFERS = 3  # of a warp: one is written while others are stored
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class StreamSizes:
     @property
     def barrier_bytes(self) -> int:
         """What the barriers take before the ring, which begins where TMA can write."""
-        return align_up(ring_barrier_bytes(self.stages), TMA_SMEM_ALIGNMENT)
+        return barrier_room(self.stages)
 
     @property
     def total_bytes(self) -> int:
@@ -49,8 +53,25 @@ class StreamSizes:
         return self.barrier_bytes + ring + self.buffers * self.tile_out_bytes
 
 
+def barrier_room(stages: int) -> int:
+    """Bytes of the ring's barriers, up to where TMA can write."""
+    return align_up(ring_barrier_bytes(stages), TMA_SMEM_ALIGNMENT)
+
+
+def most_stages(room: int, stage_bytes: int) -> int:
+    """How many stages fit in `room` with their barriers."""
+    stages = max(0, room // stage_bytes)
+    while stages and barrier_room(stages) + stages * stage_bytes > room:
+        stages -= 1
+    return stages
+
+
 def stream_sizes(description: KernelDescription) -> StreamSizes | None:
-    """The sizes of a description with its defaults filled in; None where it has none to use."""
+    """The sizes of a description; None where it has none to compute with.
+
+    As many stages as fit beside the store buffers, and as many of these, up to STORE_BUFFERS, as
+    fit beside the ring: beside the fewest stages where both are "auto".
+    """
     tile, dtype = description.tile, description.dtype
     m, n = tile.m or 0, tile.n or 0
     warps = 4 * (description.role["consumer"].warpgroups or 0)
@@ -63,23 +84,49 @@ def stream_sizes(description: KernelDescription) -> StreamSizes | None:
     x_bytes = tile_bytes(m, n, DTYPE[dtype.a].bits)
     y_bytes = tile_bytes(y_rows, n, DTYPE[str(dtype.b)].bits)
     out_bytes = tile_bytes(m, n, DTYPE[str(dtype.out)].bits)
+    stage_bytes = x_bytes + y_bytes
+    stages = description.pipeline["mainloop"].stages
     epilogue = description.pipeline.get("epilogue")
     buffers = 0
-    if epilogue:
-        buffers = STORE_BUFFERS if epilogue.stages == "auto" else epilogue.stages
-    stages = description.pipeline["mainloop"].stages
+    if epilogue and epilogue.stages == "auto":
+        ring = FEWEST_STAGES if stages == "auto" else stages
+        left = capacity - barrier_room(ring) - ring * stage_bytes
+        buffers = max(1, min(STORE_BUFFERS, left // out_bytes))
+    elif epilogue and epilogue.stages != "auto":
+        buffers = epilogue.stages
     if stages == "auto":
-        stages = most_stages(capacity - buffers * out_bytes, x_bytes + y_bytes)
+        stages = most_stages(capacity - buffers * out_bytes, stage_bytes)
     return StreamSizes(
         warps, m // warps, n // WARP, blocks, capacity, x_bytes, y_bytes, out_bytes, stages, buffers
     )
 
 
-def most_stages(room: int, stage_bytes: int) -> int:
-    """How many stages fit in `room` with their barriers."""
-    stages = max(0, room // stage_bytes)
-    while stages and align_up(ring_barrier_bytes(stages), TMA_SMEM_ALIGNMENT) > (
-        room - stages * stage_bytes
-    ):
-        stages -= 1
-    return stages
+def fits(description: KernelDescription) -> bool:
+    """Whether as many such blocks as described run on one SM, each with a ring that overlaps."""
+    sizes = stream_sizes(description)
+    if sizes is None:
+        return False
+    threads = WARP * (sizes.warps + description.role["producer"].warps)
+    return (
+        sizes.stages >= FEWEST_STAGES
+        and sizes.total_bytes <= sizes.capacity
+        and sizes.blocks * threads <= HARDWARE[description.kernel.arch].max_threads_per_sm
+    )
+
+
+def with_stages(
+    description: KernelDescription,
+    mainloop: int | Literal["auto"] = "auto",
+    epilogue: int | Literal["auto"] = "auto",
+    blocks: int | None = None,
+) -> KernelDescription:
+    """The same description with other stages and store buffers, and perhaps other blocks."""
+    stages = {"mainloop": mainloop, "epilogue": epilogue}
+    pipelines = {
+        name: pipeline.model_copy(update={"stages": stages[name]})
+        for name, pipeline in description.pipeline.items()
+    }
+    update: dict[str, object] = {"pipeline": pipelines}
+    if blocks is not None:
+        update["stream"] = description.stream.model_copy(update={"blocks_per_sm": blocks})
+    return description.model_copy(update=update)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emitted `stream` modules: out = x or out = x + y, elementwise over an (M, N) matrix."""
+
+from pathlib import Path
+
+import torch
+
+from operators import TORCH, Call, Size, description, load, poisoned
+
+PEER = "torch (copy_ or add)"
+UNIT = "TB/s"
+
+
+class Operator:
+    """One stream module with its types and what its y is."""
+
+    def __init__(self, path: Path) -> None:
+        text = description(path)
+        dtype = text.get("dtype", {})
+        self.x_type = dtype.get("a", "bf16")
+        self.y_type = dtype.get("b", self.x_type)
+        self.out_type = dtype.get("out", self.x_type)
+        self.y = text.get("stream", {}).get("y", "none")
+        self.module = load(path)
+        self.tile = (self.module.TILE_M, self.module.TILE_N)
+        self.cluster_m = getattr(self.module, "CLUSTER_M", 1)
+        self.stages: int = self.module.MAINLOOP_STAGES
+        # TMA stores whole 16 bytes; threads store any N.
+        self.any_n = not hasattr(self.module, "EPI_STAGES")
+
+    def operands(self, size: Size) -> list[torch.Tensor]:
+        """x (M, N), and y (M, N) or (N,) where there is one; rows a multiple of 16 bytes apart."""
+        m, n = size["m"], size["n"]
+        x = matrix(m, n, TORCH[self.x_type])
+        if self.y == "none":
+            return [x]
+        y = matrix(m if self.y == "matrix" else 1, n, TORCH[self.y_type])
+        return [x, y if self.y == "matrix" else y[0]]
+
+    def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The copy or the sum in float64."""
+        return [sum((operand.double() for operand in operands[1:]), operands[0].double())]
+
+    def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
+        """The result, in memory that held NaN before; all around it must still hold NaN."""
+        m, n = size["m"], size["n"]
+        around = poisoned((m + 1, padded(n)), TORCH[self.out_type])
+        out = around[:m, :n]
+        self.module.stream(*operands, out)
+        if not (around[m:].isnan().all() and around[:, n:].isnan().all()):
+            raise AssertionError(f"wrote beside out: {size}")
+        return [out]
+
+    def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
+        """One launch, and the wait for all."""
+        out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+        return lambda: self.module.stream(*operands, out), torch.cuda.synchronize
+
+    def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
+        """A device copy, or torch.add; torch has nothing faster that moves these bytes."""
+        out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+        if self.y == "matrix":
+            return lambda: torch.add(*operands, out=out)
+        # torch.add of a row is slower than a copy, which moves as much.
+        return lambda: out.copy_(operands[0])
+
+    def work(self, size: Size) -> int:
+        """Bytes read and written."""
+        elements = size["m"] * size["n"]
+        moved = [TORCH[self.x_type], TORCH[self.out_type]]
+        moved += [TORCH[self.y_type]] if self.y == "matrix" else []
+        return elements * sum(dtype.itemsize for dtype in moved)
+
+    def sizes(self) -> list[tuple[str, Size]]:
+        """From the module's tile, cluster and stages."""
+        tm, tn = self.tile
+        cm, s = self.cluster_m, self.stages
+        many = 2 * 132 * 4  # tiles for every block of any GPU that we know
+        chosen = [
+            ("one tile", tm, tn),
+            ("one cluster of tiles", tm * cm, tn),
+            ("fewer tiles than blocks", tm * 3, tn * 5),
+            ("several tiles a block", tm * 40, tn * 33),
+            ("more than two rings a block", tm * (2 * s + 1) * cm * 8, tn * many // 8),
+            ("tail in M", tm * 3 + 1, tn * 2),
+            ("tail in N", tm * 2, tn * 3 + 8),
+            ("tails everywhere", tm * 5 - 3, tn * 7 - 8),
+            ("one row", 1, tn * 9),
+            ("smaller than a tile", 3, 8),
+            ("large", 8192, 8192),
+        ]
+        if self.any_n:
+            chosen += [
+                ("one element", 1, 1),
+                ("odd N", tm * 2, tn * 3 + 1),
+                ("odd M and N", tm * 4 - 1, tn * 5 - 1),
+            ]
+        return [(what, {"m": m, "n": n, "k": 1, "l": 1}) for what, m, n in chosen]
+
+
+def padded(n: int) -> int:
+    """More than n: a multiple of 16 bytes for every type that we have, and something beside."""
+    return (n // 16 + 1) * 16
+
+
+def matrix(m: int, n: int, dtype: torch.dtype) -> torch.Tensor:
+    """A random matrix whose rows are longer than it is, except where that costs much memory."""
+    columns = n if n % 16 == 0 and m * n > 2**26 else padded(n)
+    return torch.randn(m, columns, device="cuda").to(dtype)[:, :n]

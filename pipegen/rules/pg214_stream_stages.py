@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream kernel's ring and store buffers must fit in its block's share of an SM.
+
+What it checks
+    stream.blocks_per_sm, pipeline.mainloop.stages and pipeline.epilogue.stages: at least 2 stages,
+    at least 1 store buffer a warp, all of it in the SMEM that so many blocks leave to each, and no
+    more threads than an SM holds.
+
+Why
+    With one stage nothing is loaded while a tile is read. Too much SMEM fails at launch, or lets
+    fewer blocks run at once than the persistent grid counts on: the rest would be a second wave.
+
+Example
+    stages = 20 for tiles of 16384 B with 2 blocks on an SM: 7 fit.
+
+Use instead
+    stages = "auto", or a number in the range that the message gives.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem, listing, nearest_number
+from pipegen.planning.stream.sizes import FEWEST_STAGES, fits, stream_sizes, with_stages
+
+DERIVED = True
+BLOCKS_MAX = 8
+BUFFERS_MAX = 16
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    blocks = description.stream.blocks_per_sm
+    choices = [b for b in range(1, BLOCKS_MAX + 1) if fits(with_stages(description, blocks=b))]
+    sizes = stream_sizes(with_stages(description, epilogue=1, blocks=1))
+    if blocks == "auto" or sizes is None:
+        return
+    if not choices:
+        why = f"{FEWEST_STAGES} stages of {sizes.stage_bytes} B do not fit in {sizes.capacity} B"
+        yield Problem(why, "tile.m", description.tile.m, "a smaller tile.m")
+        return
+    if blocks not in choices:
+        why = f"so many blocks leave each too little SMEM for {FEWEST_STAGES} stages of "
+        why += f"{sizes.stage_bytes} B, or are more threads than an SM holds"
+        allowed, near = f'"auto", {listing(choices)}', nearest_number(blocks, choices)
+        yield Problem(why, "stream.blocks_per_sm", blocks, allowed, near)
+        return
+    yield from _stages(description)
+
+
+def _stages(description: KernelDescription) -> Iterator[Problem]:
+    """The ring beside the fewest store buffers; then the buffers beside the ring."""
+    sizes = stream_sizes(with_stages(description, epilogue=1))
+    stages = description.pipeline["mainloop"].stages
+    if sizes is None:
+        return
+    if stages != "auto" and not FEWEST_STAGES <= stages <= sizes.stages:
+        why = f"{stages} stages of {sizes.stage_bytes} B exceed {sizes.capacity} B of SMEM"
+        if stages < FEWEST_STAGES:
+            why = f"a ring needs at least {FEWEST_STAGES} stages"
+        yield Problem(
+            why,
+            "pipeline.mainloop.stages",
+            stages,
+            f'"auto" or {FEWEST_STAGES} to {sizes.stages}',
+            str(FEWEST_STAGES if stages < FEWEST_STAGES else sizes.stages),
+        )
+        return
+    epilogue = description.pipeline.get("epilogue")
+    if epilogue is None or epilogue.stages == "auto":
+        return
+    buffers = [b for b in range(1, BUFFERS_MAX + 1) if fits(with_stages(description, stages, b))]
+    if epilogue.stages not in buffers:
+        yield Problem(
+            f"a store buffer for each warp takes {sizes.tile_out_bytes} B beside the ring",
+            "pipeline.epilogue.stages",
+            epilogue.stages,
+            f'"auto", {listing(buffers)}',
+            nearest_number(epilogue.stages, buffers),
+        )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A key must be one that the op uses.
+
+What it checks
+    tile.k, layout.a, layout.b, scheduler.raster_group, dtype.promote_every, the registers of roles,
+    producer warpgroups and consumer warps in a stream kernel; the keys of [stream] in all others.
+
+Why
+    The kernel would be the same with and without such a key: what it asks for would be ignored,
+    silently.
+
+Example
+    tile.k = 64 with op = "stream", which has no K.
+
+Use instead
+    Leave the key out.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem
+
+GENERAL = True
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    op = description.kernel.op
+    unused = _unused_by_stream(description) if op == "stream" else _unused_by_others(description)
+    for key, value in unused.items():
+        yield Problem(f"a {op} kernel has no use for it", key, value, "the key left out")
+
+
+def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that belong to GEMMs."""
+    found: dict[str, object] = {}
+    if description.tile.k is not None:
+        found["tile.k"] = description.tile.k
+    for operand, usual in (("a", "k"), ("b", "k")):
+        if getattr(description.layout, operand) != usual:
+            found[f"layout.{operand}"] = getattr(description.layout, operand)
+    if description.scheduler.raster_group is not None:
+        found["scheduler.raster_group"] = description.scheduler.raster_group
+    if description.dtype.promote_every:
+        found["dtype.promote_every"] = description.dtype.promote_every
+    for name, role in description.role.items():
+        if role.registers is not None:
+            found[f"role.{name}.registers"] = role.registers
+    producer, consumer = description.role.get("producer"), description.role.get("consumer")
+    if producer and producer.warpgroups is not None:
+        found["role.producer.warpgroups"] = producer.warpgroups
+    if consumer and consumer.warps != 1:
+        found["role.consumer.warps"] = consumer.warps
+    return found
+
+
+def _unused_by_others(description: KernelDescription) -> dict[str, object]:
+    """What was given of [stream]; rule PG108 speaks about y."""
+    blocks = description.stream.blocks_per_sm
+    return {} if blocks == "auto" else {"stream.blocks_per_sm": blocks}
