@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 d45906ecd7b8
-# text: fd807696c969
+# template: cute/stream_tma.py.j2 68506ed2dc81
+# text: 6d0ec241f4f6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -170,7 +170,9 @@ def stream_kernel(tma_x, out, tiles_n, tiles):
             m, n = tile_coord(index, tiles_n)
             stage = mainloop_consumer.wait_and_advance()
             cute.autovec_copy(tXsX[None, None, stage.index], rX)
-            # One lane releases for its warp: by then, all its lanes must have read.
+            # The next copy writes this stage through the async proxy: all reads must be done before
+            # one lane releases it for its warp.
+            cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.sync_warp()
             stage.release()
 

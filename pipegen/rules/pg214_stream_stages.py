@@ -21,7 +21,15 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
-from pipegen.planning.stream.sizes import FEWEST_STAGES, fits, stream_sizes, with_stages
+from pipegen.hardware import WARP
+from pipegen.planning.stream.sizes import (
+    FEWEST_STAGES,
+    StreamSizes,
+    fits,
+    stream_sizes,
+    with_stages,
+)
+from pipegen.rules.pg211_stream_tile import sizes_m
 
 DERIVED = True
 BLOCKS_MAX = 8
@@ -35,8 +43,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if blocks == "auto" or sizes is None:
         return
     if not choices:
-        why = f"{FEWEST_STAGES} stages of {sizes.stage_bytes} B do not fit in {sizes.capacity} B"
-        yield Problem(why, "tile.m", description.tile.m, "a smaller tile.m")
+        yield _too_large(description, sizes)
         return
     if blocks not in choices:
         why = f"so many blocks leave each too little SMEM for {FEWEST_STAGES} stages of "
@@ -45,6 +52,21 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         yield Problem(why, "stream.blocks_per_sm", blocks, allowed, near)
         return
     yield from _stages(description)
+
+
+def _too_large(description: KernelDescription, sizes: StreamSizes) -> Problem:
+    """Not even one block's ring fits: the most rows that do."""
+    tile = description.tile
+    warpgroups = sizes.warps // 4
+
+    def with_rows(rows: int) -> KernelDescription:
+        return with_stages(
+            description.model_copy(update={"tile": tile.model_copy(update={"m": rows})}), blocks=1
+        )
+
+    rows = [m for m in sizes_m(description, warpgroups, tile.n or WARP) if fits(with_rows(m))]
+    why = f"{FEWEST_STAGES} stages of {sizes.stage_bytes} B do not fit in {sizes.capacity} B"
+    return Problem(why, "tile.m", tile.m, listing(rows), str(rows[-1]))
 
 
 def _stages(description: KernelDescription) -> Iterator[Problem]:

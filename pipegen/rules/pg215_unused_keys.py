@@ -28,7 +28,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
     unused = _unused_by_stream(description) if op == "stream" else _unused_by_others(description)
     for key, value in unused.items():
-        yield Problem(f"a {op} kernel has no use for it", key, value, "the key left out")
+        why = f"a {op} kernel has no use for it"
+        yield Problem(why, key, value, "no value", "leave the key out")
 
 
 def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
