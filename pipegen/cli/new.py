@@ -38,12 +38,13 @@ OPTION_OF = {
     "pipeline.mainloop.stages": "--stages",
     "pipeline.epilogue.stages": "--epilogue-stages",
     "role.consumer.warpgroups": "--consumer-warpgroups",
+    "stream.y": "--y",
 }
 
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
-@click.option("--op", help="What it computes: gemm.")
+@click.option("--op", help="What it computes: gemm, stream.")
 @click.option("--backend", help="cute or pallas.")
 @click.option("--arch", help="sm_90a, sm_100a.")
 @click.option(
@@ -55,12 +56,13 @@ OPTION_OF = {
 @click.option("--epilogue-stages", help="Epilogue buffers: a number, or auto.")
 @click.option("--cluster", help="CTAs along M and N: 2,1.")
 @click.option("--cta-group", help="CTAs to an MMA: 1.")
-@click.option("--tile", help="CTA tile M,N,K in elements: 128,256,64.")
+@click.option("--tile", help="CTA tile M,N,K in elements: 128,256,64; stream: M,N.")
 @click.option("--dtype", help="Operand type: bf16, f16, e4m3, e5m2.")
 @click.option("--dtype-b", help="Type of B if it differs from A's.")
 @click.option("--dtype-out", help="Output type: f32, bf16, f16.")
 @click.option("--layout", help="Majors of A and B: k,k or k,n or m,k or m,n.")
-@click.option("--consumer-warpgroups", help="sm_90a: 1 or 2.")
+@click.option("--consumer-warpgroups", help="sm_90a: 1 or 2; stream: 1 to 4.")
+@click.option("--y", help="stream: second input: none, matrix, row.")
 @click.option(
     "-o",
     "--output",
@@ -128,6 +130,7 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         ("dtype_out", "dtype.out"),
         ("producer", "pipeline.mainloop.producer"),
         ("consumer", "pipeline.mainloop.consumer"),
+        ("y", "stream.y"),
     ):
         if options[option] is not None:
             put(key, options[option])
@@ -139,8 +142,13 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     ):
         if options[option] is not None:
             put(key, number_or_word(options[option]))
+    stream = options["op"] == "stream"  # has no K
     for option, section, keys, example in (
-        ("tile", "tile", ("m", "n", "k"), "128,256,64"),
+        (
+            ("tile", "tile", ("m", "n"), "32,256")
+            if stream
+            else ("tile", "tile", ("m", "n", "k"), "128,256,64")
+        ),
         ("layout", "layout", ("a", "b"), "k,k or k,n or m,k or m,n"),
         ("cluster", "", ("m", "n"), "1,1 or 2,1 or 1,2 or 2,2"),
     ):
@@ -203,14 +211,16 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     keys = list(kernels())
     question = "Name of the kernel (a Python module name)"
     name = name or click.prompt(question, default="my_gemm", value_proc=checked_name)
-    choose("op", "What does it compute", unique(key[0] for key in keys))
+    ops = unique(key[0] for key in keys)
+    choose("op", "What does it compute", sorted(ops, key=lambda op: op != "gemm"))
     keys = [key for key in keys if key[0] == options["op"]]
     choose("backend", "Which DSL", unique(key[1] for key in keys))
     keys = [key for key in keys if key[1] == options["backend"]]
     choose("arch", "Which architecture", unique(key[2] for key in keys))
     keys = [key for key in keys if key[2] == options["arch"]]
     choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
-    choose("dtype", "Operand type", ["bf16", "f16", "e4m3", "e5m2"])
+    stream = options["op"] == "stream"
+    choose("dtype", "Operand type", ["bf16", "f16", *(["f32"] if stream else ["e4m3", "e5m2"])])
     try:
         offered = resolve(
             KernelDescription.model_validate(
@@ -223,7 +233,8 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     except ValidationError:
         return name, options  # an option has no such value: the description's own error says it
     tile, cluster = offered.tile, offered.cluster.shape or (1, 1)
-    text("tile", "CTA tile M,N,K", f"{tile.m},{tile.n},{tile.k}")
+    sizes = {"M": tile.m, "N": tile.n} if stream else {"M": tile.m, "N": tile.n, "K": tile.k}
+    text("tile", f"CTA tile {','.join(sizes)}", ",".join(map(str, sizes.values())))
     text("cluster", "Cluster M,N", f"{cluster[0]},{cluster[1]}")
     text("stages", "Mainloop stages (auto fills SMEM)", "auto")
     return name, options

@@ -48,7 +48,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     columns = sizes_n(description)
     if tile.n not in columns:
-        why = f"each of {WARP} lanes has 1, 2, 4 or 8 elements of a row, at most {VECTOR_BYTES} bytes"
+        why = (
+            f"each of {WARP} lanes has 1, 2, 4 or 8 elements of a row, at most {VECTOR_BYTES} bytes"
+        )
         if description.stream.y == "row":
             why += f", and a row of y fills a multiple of {TMA_SMEM_ALIGNMENT} bytes"
         near = nearest_number(tile.n, columns)

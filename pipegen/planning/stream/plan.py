@@ -41,9 +41,7 @@ def tx_count_of(description: KernelDescription, sizes: StreamSizes) -> int:
     return sizes.stage_bytes // producers_of(description)
 
 
-def pipelines_of(
-    description: KernelDescription, sizes: StreamSizes
-) -> tuple[PipelinePlan, ...]:
+def pipelines_of(description: KernelDescription, sizes: StreamSizes) -> tuple[PipelinePlan, ...]:
     """The mainloop, and the epilogue where TMA stores."""
     cluster = description.cluster.shape or (1, 1)
     tiles = "a tile of x" if description.stream.y == "none" else "a tile of x and one of y"
@@ -176,7 +174,11 @@ def numbers_of(
             "as many as fit",
         ),
         Number(
-            "smem_bytes", sizes.total_bytes, "B", smem_formula, f"at most {sizes.capacity} B a block"
+            "smem_bytes",
+            sizes.total_bytes,
+            "B",
+            smem_formula,
+            f"at most {sizes.capacity} B a block",
         ),
         Number(
             "blocks_per_sm",

@@ -115,7 +115,12 @@ def producers_of(
     }
 
     def warp(
-        keyword: str, name: str, title: str, handle: str, operands: list[dict[str, str]], owner: bool
+        keyword: str,
+        name: str,
+        title: str,
+        handle: str,
+        operands: list[dict[str, str]],
+        owner: bool,
     ) -> dict[str, Any]:
         shared = [y_operand] if cluster_m > 1 else []
         tail = f"{handle}.tail()" if participants else "mainloop.producer_tail(stage)"
