@@ -17,7 +17,8 @@ Example
     n = 96: 3 elements a lane. m = 20 with 8 consumer warps.
 
 Use instead
-    The nearest size in the message. Good first choices: 32 x 256 for 16-bit types, 32 x 128 for f32.
+    The nearest size in the message. Good first choices: 32 x 256 for 16-bit types, 32 x 128 for
+    f32.
 """
 
 from collections.abc import Iterator
