@@ -22,6 +22,7 @@ Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 GEMM_RULES = frozenset(
     ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
 )
+GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,12 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_cute),
-    "gemm_sm100": Family(("tma", "mma", "epilogue"), GEMM_RULES, fill_gemm, plan_gemm_sm100_cute),
+    "gemm_sm100": Family(
+        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+    ),
+    "gemm_sm100_clc": Family(
+        ("tma", "mma", "epilogue", "scheduler"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+    ),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),

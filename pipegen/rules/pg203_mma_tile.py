@@ -2,8 +2,8 @@
 """The tile must be made of shapes that the tensor core has.
 
 What it checks
-    tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; on sm_100a, 128. tile.n:
-    a multiple of 16, from 16 to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
+    tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; on sm_100a, 128 rows of
+    each CTA, also in a pair, whose MMA has 256. tile.n: a multiple of 16, from 16 to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
 
 Why
     One wgmma computes 64 x N x 32 bytes for one warpgroup, N a multiple of 8 up to 256 (PTX ISA,

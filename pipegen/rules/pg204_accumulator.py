@@ -26,7 +26,7 @@ from pipegen.arithmetic import accumulator_registers, most_accumulators
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
-from pipegen.planning.smem import ACCUMULATORS
+from pipegen.planning.smem_sm100 import ACCUMULATORS
 
 OVERHEAD = 24
 
