@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 cc7d230dbd71
-# text: 7abf32d92d6d
+# template: cute/gemm_sm100.py.j2 7746d4850a05
+# text: 5d8e62904315
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -140,7 +140,8 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
     """Changes a thread's f32 accumulators in place. As written it does, and costs, nothing.
 
     Called for each piece of EPI_TILE_M x EPI_TILE_N, of which a thread holds one row.
-    acc[i] belongs to out[batch, m, n] with (m, n) = coord[i], which may lie outside an edge tile, and is anything there.
+    acc[i] belongs to out[batch, m, n] with (m, n) = coord[i], which may lie outside an edge tile.
+    Outside, acc[i] is anything, also NaN: do not mix columns.
     A ReLU: `acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))`. A bias of N elements (its
     address joins the others in `gemm`; `launch` makes a tensor of it, which comes down to here):
 
@@ -249,7 +250,7 @@ def gemm_kernel(
         # (MMA, M or N, K, tiles, K tiles, L)
         a_tiles = cute.local_tile(tma_a.tma_tensor, (TILE_M, TILE_K), (None, None, None))
         tCgA = thr_mma.partition_A(a_tiles)
-        # B tiles come in halves of TILE_N / 2 rows, also in SMEM: (N, K, 2 * STAGE), in place of sB.
+        # B tiles come in halves of TILE_N / 2 rows: sB again, seen as (N, K, 2 * STAGE).
         half_smem = tma_b.smem_layout
         sB_halves = storage.b.get_tensor(half_smem.outer, swizzle=half_smem.inner)
         gB_halves = cute.local_tile(tma_b.tma_tensor, (TILE_N // 2, TILE_K), (None, None, None))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 cf7a18de53f6
-# text: 68ecb672a287
+# template: cute/gemm_sm100_clc.py.j2 75f147cf29d4
+# text: 0f529a0ba2fc
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -35,7 +35,7 @@ Roles of a CTA's 224 threads
   scheduler  warp 6 of the cluster's first CTA asks for the cluster's next tiles
 
 Pipelines
-               class                  producer -> consumer  stages  full barrier        empty barrier
+               class                  producer -> consumer  stages  full barrier        empty
   mainloop     PipelineTmaUmma        TMA -> tcgen05        4       1 arrive + 49152 B  3 commits
   accumulator  PipelineUmmaAsync      tcgen05 -> threads    2       1 commit            4 arrives
   scheduler    PipelineClcFetchAsync  CLC -> threads        2       1 arrive + 16 B     800 arrives

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 cf7a18de53f6
-# text: d396868c8633
+# template: cute/gemm_sm100_clc.py.j2 75f147cf29d4
+# text: 29571ccd70ea
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,6 +27,7 @@ out[l] = A[l] @ B[l].T. Warp-specialized, with tiles handed out by the hardware:
 for each output tile of 128 x 256, and those that run first cancel the launch of further ones and
 compute their tiles (cluster launch control, CLC); a CTA loads and multiplies the next tile while it
 stores this one. A GPU that runs something else beside this kernel stays balanced.
+
 Two CTAs side by side along M are a pair: one tcgen05 MMA of 256 x 256 computes both of their tiles
 from the A tile of each and a B tile of which each holds half.
 
@@ -38,7 +39,7 @@ Roles of a CTA's 224 threads
   scheduler  warp 6 of the cluster's first CTA asks for the cluster's next tiles
 
 Pipelines
-               class                  producer -> consumer  stages  full barrier        empty barrier
+               class                  producer -> consumer  stages  full barrier        empty
   mainloop     PipelineTmaUmma        TMA -> tcgen05        6       1 arrive + 65536 B  3 commits
   accumulator  PipelineUmmaAsync      tcgen05 -> threads    2       1 commit            8 arrives
   scheduler    PipelineClcFetchAsync  CLC -> threads        2       1 arrive + 16 B     1440 arrives

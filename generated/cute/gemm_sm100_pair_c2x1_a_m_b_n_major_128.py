@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 cc7d230dbd71
-# text: 83318f2565d3
+# template: cute/gemm_sm100.py.j2 7746d4850a05
+# text: 9c265fa3451d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -29,6 +29,7 @@ Compiled only, never run: no Blackwell GPU was at hand when its template was wri
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes output tiles of
 128 x 128, one after the other; it loads and multiplies the next while it stores this one.
+
 Two CTAs side by side along M are a pair: one tcgen05 MMA of 256 x 128 computes both of their tiles
 from the A tile of each and a B tile of which each holds half.
 

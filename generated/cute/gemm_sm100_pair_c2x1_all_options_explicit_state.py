@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 cc7d230dbd71
-# text: ee74acd807e2
+# template: cute/gemm_sm100.py.j2 7746d4850a05
+# text: 29bfa382aee8
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,6 +28,7 @@ Compiled only, never run: no Blackwell GPU was at hand when its template was wri
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes output tiles of
 128 x 256, one after the other; it loads and multiplies the next while it stores this one.
+
 Two CTAs side by side along M are a pair: one tcgen05 MMA of 256 x 256 computes both of their tiles
 from the A tile of each and a B tile of which each holds half.
 
@@ -152,7 +153,8 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
     """Changes a thread's f32 accumulators in place. As written it does, and costs, nothing.
 
     Called for each piece of EPI_TILE_M x EPI_TILE_N, of which a thread holds one row.
-    acc[i] belongs to out[batch, m, n] with (m, n) = coord[i], which may lie outside an edge tile, and is anything there.
+    acc[i] belongs to out[batch, m, n] with (m, n) = coord[i], which may lie outside an edge tile.
+    Outside, acc[i] is anything, also NaN: do not mix columns.
     A ReLU: `acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))`. A bias of N elements (its
     address joins the others in `gemm`; `launch` makes a tensor of it, which comes down to here):
 

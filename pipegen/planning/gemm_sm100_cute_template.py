@@ -157,5 +157,4 @@ def _option_words(description: KernelDescription) -> dict[str, Any]:
         "multiply_arguments": f"{multiply}, {common}",
         "kernel_parameters": ", ".join([*kernel, *(["n_size"] if edge else [])]),
         "kernel_arguments": ", ".join([*kernel, *(["n"] if edge else [])]),
-        "outside_words": ", and is anything there" if edge else "",
     }
