@@ -207,7 +207,9 @@ class Cluster:
             for k in range(self.k_tiles):
                 barrier, parity = cta.full[stage.index], stage.parity
                 yield lambda barrier=barrier, parity=parity: barrier.passed(parity)
-                self.in_order(lambda s=stage.index, b=buffer.index, t=tile, k=k: self.read(cta, s, b, t, k))
+                self.in_order(
+                    lambda s=stage.index, b=buffer.index, t=tile, k=k: self.read(cta, s, b, t, k)
+                )
                 stage.advance()
             self.in_order(lambda b=buffer.index: [o.acc_full[b].arrive() for o in self.pair(cta)])
             buffer.advance()
@@ -225,25 +227,31 @@ class Cluster:
         """An MMA is done: what it read must still be there. Its commit signals all who loaded."""
         for each in self.pair(cta):
             for operand, to in (("a", self.sharing_a(each)), ("b", self.sharing_b(each))):
-                if operand == "b" and self.c.half_b and tile in self.narrow and each.m % self.c.group:
+                if (
+                    operand == "b"
+                    and self.c.half_b
+                    and tile in self.narrow
+                    and each.m % self.c.group
+                ):
                     continue  # nobody loaded it, nobody stores what it makes
                 for source in to:
-                    assert each.smem[operand, stage, source.rank] == (tile, k), "a race on a stage"
+                    content = each.smem.get((operand, stage, source.rank))
+                    assert content == (tile, k), "a race on a stage"
             each.tmem[buffer] = tile
         for other in self.signalled(cta):
             other.empty[stage].arrive()
 
     def epilogue_warp(self, cta: Cta, warp: int) -> Role:
-        c, answer, buffer = self.c, Place(self.c.answers, 0), Place(self.c.accumulators, 0)
+        _c, answer, buffer = self.c, Place(self.c.answers, 0), Place(self.c.accumulators, 0)
         for tile in self.tiles_of(cta, 32, answer):
             if callable(tile):
                 yield tile
                 continue
             barrier, parity = cta.acc_full[buffer.index], buffer.parity
             yield lambda barrier=barrier, parity=parity: barrier.passed(parity)
-            assert cta.tmem[buffer.index] == tile, "a race on an accumulator"
+            assert cta.tmem.get(buffer.index) == tile, "a race on an accumulator"
             yield lambda: True
-            assert cta.tmem[buffer.index] == tile, "a race on an accumulator"
+            assert cta.tmem.get(buffer.index) == tile, "a race on an accumulator"
             self.leader(cta).acc_empty[buffer.index].arrive()
             cta.stored.append(tile)
             buffer.advance()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 7746d4850a05
-# text: 5d8e62904315
+# template: cute/gemm_sm100.py.j2 a3977f44b4fd
+# text: 6c1020117011
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -81,7 +81,6 @@ from cutlass.cute.nvgpu import (
     OperandMajorMode,
     cpasync,
     make_tiled_tma_atom_A,
-    make_tiled_tma_atom_B,
     tcgen05,
 )
 from cutlass.cute.nvgpu.tcgen05 import SmemLayoutAtomKind

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 75f147cf29d4
-# text: 5a07d9b0a8f7
+# template: cute/gemm_sm100_clc.py.j2 b85db29c7484
+# text: e42c1d7692d2
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -430,7 +430,8 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     """The compiled host side: tensor maps, grid and launch, for the numbers that `gemm` packs."""
     # One argument instead of 14: the DSL needs microseconds to convert each.
     numbers = cute.make_tensor(problem, cute.make_layout(14))
-    m, n, k, batches, max_clusters = [cutlass.Int32(numbers[i]) for i in range(3, 8)]
+    # numbers[7], the clusters that run at once, would be for a persistent grid.
+    m, n, k, batches = [cutlass.Int32(numbers[i]) for i in range(3, 7)]
     a_row, a_batch = cute.assume(numbers[8], A_ALIGN), cute.assume(numbers[9], A_ALIGN)
     b_row, b_batch = cute.assume(numbers[10], B_ALIGN), cute.assume(numbers[11], B_ALIGN)
     out_row, out_batch = cute.assume(numbers[12], OUT_ALIGN), cute.assume(numbers[13], OUT_ALIGN)

@@ -112,4 +112,3 @@ def plan_gemm_sm100_cute(
     return Plan(
         name, given, description, template, tuple(pipelines), tuple(roles), numbers, limit, values
     )
-

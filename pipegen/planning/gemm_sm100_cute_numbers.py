@@ -97,9 +97,11 @@ def gemm_sm100_numbers(
             "mainloop_empty_arrive_count",
             umma_consumer_arrive_count(pairs),
             "arrivals",
-            f"1 commit of the MMA warp of each of {partners} multicast partners"
-            if group == 1
-            else f"1 commit of the leader of each of {partners} pairs",
+            (
+                f"1 commit of the MMA warp of each of {partners} multicast partners"
+                if group == 1
+                else f"1 commit of the leader of each of {partners} pairs"
+            ),
             "cutlass.pipeline.PipelineTmaUmma.consumer_release; PTX ISA, tcgen05.commit",
         ),
         Number(
@@ -239,7 +241,16 @@ def _of_a_pair(m: int, group: int) -> tuple[Number, ...]:
     if group == 1:
         return ()
     why = "PTX ISA, tcgen05.mma, .cta_group::2: each CTA holds half of the rows"
-    return (Number("mma_m", 2 * m, "rows", f"2 * {m}", why),)
+    return (
+        Number("mma_m", 2 * m, "rows", f"2 * {m}", why),
+        Number(
+            "tmem_free_arrive_count",
+            WARP,
+            "arrivals",
+            f"{WARP} threads of the other CTA's store warp",
+            "cutlass.memory.TmemAllocator.free",
+        ),
+    )
 
 
 def _of_the_edge(

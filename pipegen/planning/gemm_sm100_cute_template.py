@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that templates/cute/gemm_sm100*.py.j2 put into their text, beyond the plan's numbers."""
+"""The words that templates/cute/gemm_sm100*.py.j2 put into their text, beyond numbers."""
 
 from typing import Any
 

@@ -43,7 +43,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         reason = "the template shares tiles between 1, 2 or 4 CTAs along M and 1 or 2 along N"
     else:
         reason = "the template shares tiles between 1 or 2 CTAs on a side"
-    wanted = (min(max(shape[0], 1), clusters[-1][0]), min(max(shape[1], 1), 2))
+    wanted = (min(max(shape[0], 1), max(m for m, _ in clusters)), min(max(shape[1], 1), 2))
     nearest = min(clusters, key=lambda c: (abs(c[0] - wanted[0]) + abs(c[1] - wanted[1]), -c[0]))
     yield Problem(
         reason,
