@@ -312,6 +312,7 @@ class Cluster:
                 except StopIteration:
                     del waiting[i]
                     cta.left = not any(roles[j][0] is cta for j in waiting)
-        assert not self.under_way and not any(queues.values()), "signals after the end"
+        assert not self.under_way, "copies after the end"
+        assert not any(queues.values()), "commits after the end"
         for cta in self.ctas:
             assert sorted(cta.stored) == sorted(4 * list(range(self.tiles)))
