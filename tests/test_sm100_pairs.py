@@ -8,11 +8,15 @@ from unittest import mock
 
 import pytest
 from blackwell_model import Cluster, Counts
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_planning import check_formulas
 
 import pipegen as api
 from pipegen.compiling.installed import dsl as find_dsl
 from pipegen.description_file import description_from_data
+from pipegen.errors import InputError
+from pipegen.hardware import HARDWARE, MBARRIER_TX_LIMIT
 
 ROOT = Path(__file__).parent.parent
 EMITTED = ROOT / "generated" / "cute"
@@ -103,6 +107,44 @@ def test_half_a_b_tile(group, half):
     made = planned((2, 1), group, {"expected_tx": True})
     assert made.number("half_b_bytes").value == half
     check_formulas(made)
+
+
+@settings(max_examples=150)
+@given(
+    shape=st.sampled_from(SHAPES),
+    n=st.integers(1, 16).map(lambda i: 16 * i),
+    k=st.sampled_from([16, 32, 64, 128]),
+    b=st.sampled_from(["k", "n"]),
+    a=st.sampled_from(["bf16", "f16", "e4m3"]),
+    tiles=st.sampled_from(["static", "clc"]),
+    edge=st.booleans(),
+)
+def test_every_plan_fits_the_machine(shape, n, k, b, a, tiles, edge):
+    """Whatever is asked for: a refusal, or a plan that fits, in parts of whole swizzle atoms."""
+    group, (m, _) = shape
+    try:
+        made = planned(
+            shape[1],
+            group,
+            {"expected_tx": edge},
+            tiles,
+            dtype={"a": a},
+            tile={"n": n, "k": k},
+            layout={"b": b},
+        )
+    except InputError:
+        return
+    check_formulas(made)
+    value = {number.name: number.value for number in made.numbers}
+    assert value["smem_bytes"] <= HARDWARE["sm_100a"].smem_per_block
+    assert value["tx_count"] < MBARRIER_TX_LIMIT
+    assert value["tx_count"] == group * (value["a_stage_bytes"] + value["b_stage_bytes"])
+    assert value["mainloop_stages"] >= 2
+    if b == "k":
+        boxes = 2 // group if edge else 1
+        assert n // group // boxes % (8 * (m // group)) == 0
+    else:
+        assert k // (m // group) >= 8
 
 
 # ---- The protocol, in any order ------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_a_part_counts_in_the_digest_of_those_that_include_it(tmp_path, monkeypa
 
 
 def test_every_part_is_included():
-    text = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
+    text = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
     for part in (ROOT / "templates" / "parts").glob("*.j2"):
         assert f'include "parts/{part.name}"' in text
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 b85db29c7484
-# text: 3300498c307e
+# template: cute/gemm_sm100_clc.py.j2 2bed95ad8e1c
+# text: 3e42e31f59a7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -33,7 +33,7 @@ Compiled only, never run: no Blackwell GPU was at hand when its template was wri
 out[l] = A[l] @ B[l].T. Warp-specialized, with tiles handed out by the hardware: the grid has a CTA
 for each output tile of 128 x 256, and those that run first cancel the launch of further ones and
 compute their tiles (cluster launch control, CLC); a CTA loads and multiplies the next tile while it
-stores this one. A GPU that runs something else beside this kernel stays balanced.
+stores this one. Where other work slows some SMs down, the others take more of the tiles.
 
 Roles of a CTA's 224 threads
   epilogue   warps 0 to 3 read the accumulator from TMEM, 32 rows each; warp 0 also allocates and
@@ -63,6 +63,11 @@ Pipelines
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
                groups than buffers (4) still read SMEM: the oldest buffer is free.
+  edge tiles   Where the right half of a B tile lies outside the matrix it is not loaded, and
+               `acquire` arms the stage with 16384 B less. The accumulator's columns that
+               come from it are not stored.
+  try_ahead    The TMA and the MMA warp ask for the next stage without waiting, do what needs no
+               stage, and pass the answer to `acquire` or `wait`, which then need not look again.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1

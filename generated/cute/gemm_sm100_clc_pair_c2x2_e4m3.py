@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 b85db29c7484
-# text: fc20d7580fe9
+# template: cute/gemm_sm100_clc.py.j2 2bed95ad8e1c
+# text: a09f816f8296
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,7 +32,7 @@ Compiled only, never run: no Blackwell GPU was at hand when its template was wri
 out[l] = A[l] @ B[l].T. Warp-specialized, with tiles handed out by the hardware: the grid has a CTA
 for each output tile of 128 x 256, and those that run first cancel the launch of further ones and
 compute their tiles (cluster launch control, CLC); a CTA loads and multiplies the next tile while it
-stores this one. A GPU that runs something else beside this kernel stays balanced.
+stores this one. Where other work slows some SMs down, the others take more of the tiles.
 
 Two CTAs side by side along M are a pair: one tcgen05 MMA of 256 x 256 computes both of their tiles
 from the A tile of each and a B tile of which each holds half.

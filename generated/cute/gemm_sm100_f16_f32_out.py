@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 a3977f44b4fd
-# text: 72e686ac96af
+# template: cute/gemm_sm100.py.j2 1608eb9dea18
+# text: 1f3dd94a118d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

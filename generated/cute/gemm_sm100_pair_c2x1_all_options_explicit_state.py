@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 a3977f44b4fd
-# text: e1e63ccee8bb
+# template: cute/gemm_sm100.py.j2 1608eb9dea18
+# text: f3f8faffd83a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -55,6 +55,11 @@ Pipelines
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
                groups than buffers (4) still read SMEM: the oldest buffer is free.
+  edge tiles   Where the right half of a B tile lies outside the matrix it is not loaded, and
+               `acquire` arms the stage with 16384 B less. The accumulator's columns that
+               come from it are not stored.
+  try_ahead    The TMA and the MMA warp ask for the next stage without waiting, do what needs no
+               stage, and pass the answer to `acquire` or `wait`, which then need not look again.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 6 stages ahead | load k0, k1, ... of tile t+1

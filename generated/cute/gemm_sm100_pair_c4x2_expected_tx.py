@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 a3977f44b4fd
-# text: 3ffc1e6cc7c6
+# template: cute/gemm_sm100.py.j2 1608eb9dea18
+# text: 7dcd8b78451d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -52,6 +52,9 @@ Pipelines
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
                groups than buffers (4) still read SMEM: the oldest buffer is free.
+  edge tiles   Where the right half of a B tile lies outside the matrix it is not loaded, and
+               `acquire` arms the stage with 16384 B less. The accumulator's columns that
+               come from it are not stored.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 6 stages ahead | load k0, k1, ... of tile t+1
