@@ -59,6 +59,9 @@ def planned_mbarriers(made):
         for count in (pipeline.full_arrive_count, pipeline.empty_arrive_count):
             if count is not None:
                 counts[count] += pipeline.stages * pipeline.groups
+    for number in made.numbers:
+        if number.name == "tmem_free_arrive_count":
+            counts[number.value] += 1
     return counts
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 148646cd571f
-# text: deb2d11d3b24
+# template: cute/gemm_sm100.py.j2 1608eb9dea18
+# text: 206d625ea3bd
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -170,6 +170,24 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, gmem: cute.Tensor, ct
     return cpasync.tma_partition(tma.atom, cta, cute.make_layout(ctas), smem, gmem)
 
 
+@cute.jit
+def multiply(mainloop_consumer, accumulator_producer, tiled_mma, tCtAcc, tCrA, tCrB, k_tiles):
+    """One output tile's MMAs: the next k_tiles stages into the next accumulator."""
+    buffer = accumulator_producer.acquire_and_advance()
+    acc = tCtAcc[None, None, None, buffer.index]
+    tiled_mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites acc
+    for _ in cutlass.range(k_tiles, unroll=1):
+        stage = mainloop_consumer.wait_and_advance()
+        for k in cutlass.range_constexpr(MMAS_PER_STAGE):
+            a, b = tCrA[None, None, k, stage.index], tCrB[None, None, k, stage.index]
+            cute.gemm(tiled_mma, acc, a, b, acc)
+            tiled_mma.set(tcgen05.Field.ACCUMULATE, True)
+        # Nobody waits here: the commit arrives once the MMAs so far are done.
+        stage.release()
+    buffer.commit()
+    return mainloop_consumer, accumulator_producer, tiled_mma
+
+
 @cute.kernel
 def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles):
     thread, _, _ = cute.arch.thread_idx()
@@ -178,7 +196,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     _, _, step = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    a_smem, b_smem, out_smem = tma_a.smem_layout, tma_b.smem_layout, tma_out.smem_layout
+    a_smem, out_smem = tma_a.smem_layout, tma_out.smem_layout
+    b_smem = tma_b.smem_layout
     sA = storage.a.get_tensor(a_smem.outer, swizzle=a_smem.inner)  # (MMA, M, K, STAGE)
     sB = storage.b.get_tensor(b_smem.outer, swizzle=b_smem.inner)  # (MMA, N, K, STAGE)
     sOut = storage.out.get_tensor(out_smem.outer, swizzle=out_smem.inner)  # (EPI_M, EPI_N, STAGE)
@@ -186,6 +205,12 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     acc_shape = cute.append(tiled_mma.partition_shape_C((TILE_M, TILE_N)), ACC_STAGES)
     acc_layout = tiled_mma.make_fragment_C(acc_shape).layout
 
+    # The store warp allocates; those who use TMEM meet here before they read its address.
+    tmem = memory.TmemAllocator(
+        storage.tmem_address.data_ptr(),
+        barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, EPILOGUE_THREADS + 32),
+        allocator_warp_id=STORE_WARP,
+    )
     # (V, M, N, K), with V's stride spelled out as 0. PipelineTmaUmma also signals a pair's other
     # CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not one
     # that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
@@ -214,36 +239,31 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
     accumulator_producer, accumulator_consumer = accumulator.make_participants()
 
-    # The store warp allocates; those who use TMEM meet here before they read its address.
-    tmem = memory.TmemAllocator(
-        storage.tmem_address.data_ptr(),
-        barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, EPILOGUE_THREADS + 32),
-        allocator_warp_id=STORE_WARP,
-    )
-
     if warp_idx == TMA_WARP:
         # ---- TMA loads --------------------------------------------------------------------------
         thr_mma = tiled_mma.get_slice(0)
         # (MMA, M or N, K, tiles, K tiles, L)
         a_tiles = cute.local_tile(tma_a.tma_tensor, (TILE_M, TILE_K), (None, None, None))
+        tCgA = thr_mma.partition_A(a_tiles)
         b_tiles = cute.local_tile(tma_b.tma_tensor, (TILE_N, TILE_K), (None, None, None))
-        tCgA, tCgB = thr_mma.partition_A(a_tiles), thr_mma.partition_B(b_tiles)
+        tCgB = thr_mma.partition_B(b_tiles)
         cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
         place = 0, cta_m, cta_n, 0
         tAsA, tAgA = partition_tma(tma_a, sA, tCgA)
         # CTAs side by side along M use one B tile: each loads a part of it for all of them.
-        tBsB, tBgB = partition_tma(tma_b, sB, tCgB, cta_m, CLUSTER_M)
         b_mask = cute.make_layout_image_mask(ctas, place, mode=1)
+        tBsB, tBgB = partition_tma(tma_b, sB, tCgB, cta_m, CLUSTER_M)
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(index, clusters_m, clusters_n)
-            gA, gB = tAgA[None, m, None, batch], tBgB[None, n, None, batch]  # (copy, K tiles)
+            gA = tAgA[None, m, None, batch]  # (copy, K tiles)
+            gB = tBgB[None, n, None, batch]
             for k in cutlass.range(k_tiles, unroll=1):
                 # No stage.commit() after the copies: their bytes complete the barrier, and for this
                 # class the handle's commit does not compile (nvidia-cutlass-dsl 4.8.1).
                 stage = mainloop_producer.acquire_and_advance()
                 full = stage.barrier
-                a_stage, b_stage = tAsA[None, stage.index], tBsB[None, stage.index]
-                cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full)
+                cute.copy(tma_a.atom, gA[None, k], tAsA[None, stage.index], tma_bar_ptr=full)
+                b_stage = tBsB[None, stage.index]
                 cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full, mcast_mask=b_mask)
         # The last commits, other CTAs' among them, must find this CTA's barriers.
         mainloop_producer.tail()
@@ -255,18 +275,9 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         tmem.wait_for_alloc()
         tCtAcc = cute.make_tensor(tmem.retrieve_ptr(ACC_DTYPE), acc_layout)
         for _ in cutlass.range(first, tiles, step, unroll=1):
-            buffer = accumulator_producer.acquire_and_advance()
-            acc = tCtAcc[None, None, None, buffer.index]
-            tiled_mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites acc
-            for _ in cutlass.range(k_tiles, unroll=1):
-                stage = mainloop_consumer.wait_and_advance()
-                for k in cutlass.range_constexpr(MMAS_PER_STAGE):
-                    a, b = tCrA[None, None, k, stage.index], tCrB[None, None, k, stage.index]
-                    cute.gemm(tiled_mma, acc, a, b, acc)
-                    tiled_mma.set(tcgen05.Field.ACCUMULATE, True)
-                # Nobody waits here: the commit arrives once the MMAs so far are done.
-                stage.release()
-            buffer.commit()
+            mainloop_consumer, accumulator_producer, tiled_mma = multiply(
+                mainloop_consumer, accumulator_producer, tiled_mma, tCtAcc, tCrA, tCrB, k_tiles
+            )
         # No tail: what empties an accumulator comes from this CTA's own warps.
 
     else:
@@ -367,7 +378,8 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out_ptr = cute.make_ptr(OUT_DTYPE, numbers[2], gmem, assumed_align=16)
     out = cute.make_tensor(out_ptr, out_layout)
 
-    mma_shape, one, smem = (TILE_M, TILE_N, MMA_K), tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM
+    one, smem = tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM
+    mma_shape = (TILE_M, TILE_N, MMA_K)
     a_major, b_major = OperandMajorMode.MN, OperandMajorMode.MN
     mma_op = tcgen05.MmaF16BF16Op(A_DTYPE, ACC_DTYPE, mma_shape, one, smem, a_major, b_major)
     tiled_mma = cute.make_tiled_mma(mma_op)

@@ -23,9 +23,11 @@ def tma_consumer_arrive_count(consumer_warps: int, cluster_mn: tuple[int, int]) 
 
 
 def umma_consumer_arrive_count(cluster_mn: tuple[int, int]) -> int:
-    """Arrivals that empty one stage of a `PipelineTmaUmma` with one CTA to an MMA.
+    """Arrivals that empty one stage of a `PipelineTmaUmma`, in a cluster of `cluster_mn` MMAs:
+    of CTAs, or of CTA pairs, which lie along M.
 
-    One tcgen05.commit of the MMA warp of each CTA that receives what this one loads: it arrives
-    once at each CTA of its mask (DSL, `PipelineTmaUmma.consumer_release`; PTX, "tcgen05.commit").
+    One tcgen05.commit of the MMA warp of each CTA (of each pair's leader) that reads what this CTA
+    loads: it arrives once at each CTA of its mask, in a pair at both
+    (DSL, `PipelineTmaUmma.consumer_release`; PTX, "tcgen05.commit").
     """
     return multicast_partners(cluster_mn)

@@ -27,6 +27,7 @@ Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 GEMM_RULES = frozenset(
     ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
 )
+GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
 
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 
@@ -53,7 +54,12 @@ FAMILIES: dict[str, Family] = {
     "gemm_sm90_pingpong": Family(
         ("producer", "consumer"), GEMM_RULES | {"PG230"}, fill_gemm, plan_gemm_sm90_pingpong
     ),
-    "gemm_sm100": Family(("tma", "mma", "epilogue"), GEMM_RULES, fill_gemm, plan_gemm_sm100_cute),
+    "gemm_sm100": Family(
+        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+    ),
+    "gemm_sm100_clc": Family(
+        ("tma", "mma", "epilogue", "scheduler"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+    ),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),

@@ -10,7 +10,6 @@ from pipegen.arithmetic import (
     fewest_store_buffers,
     operand_stage_bytes,
     order_barrier_bytes,
-    ring_barrier_bytes,
     smem_bytes,
     split_smem,
     tile_bytes,
@@ -19,6 +18,7 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import pallas_budget
+from pipegen.planning.smem_sm100 import cta_group_of, scheduler_bytes, tmem_bytes
 from pipegen.planning.turns import TURN_STAGES, TURN_WARPGROUPS, takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
@@ -27,8 +27,6 @@ MAX_STORE_BUFFERS = 4
 # Columns of one epilogue store: 64 B of bf16 or 128 B of f32, enough for full TMA speed, and few
 # enough that four buffers leave the ring its stages.
 EPILOGUE_COLUMNS = (32, 16)
-ACCUMULATORS = 2  # one is read by the epilogue while the other is filled
-TMEM_ADDRESS_BYTES = 4
 
 
 def epilogue_tile(tile_m: int, tile_n: int, warpgroups: int) -> tuple[int, int]:
@@ -56,12 +54,16 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
     pipelines = description.pipeline
     a_bits, b_bits = DTYPE[description.dtype.a].bits, DTYPE[str(description.dtype.b)].bits
-    a_bytes, b_bytes = operand_stage_bytes((m, n, k), a_bits, b_bits)
     tmem = description.kernel.arch == "sm_100a"
+    # In a pair each CTA holds half of the B tile.
+    rows = n // cta_group_of(description) if tmem else n
+    a_bytes, b_bytes = operand_stage_bytes((m, rows, k), a_bits, b_bits)
     # A warpgroup reads 64 rows of wgmma's accumulator, but all 128 lanes of TMEM.
     sharing = 2 * warpgroups if tmem else tile_warpgroups(description, warpgroups)
     epi_m, epi_n = epilogue_tile(m, n, sharing)
-    other_bytes = accumulator_bytes(description) if tmem else turn_bytes(description)
+    other_bytes = (
+        tmem_bytes(description) + scheduler_bytes(description) if tmem else turn_bytes(description)
+    )
     buffer_bytes = tile_bytes(epi_m, epi_n, DTYPE[str(description.dtype.out)].bits)
     subtiles = -(-m // epi_m) * -(-n // epi_n)
     capacity = HARDWARE[description.kernel.arch].smem_per_block
@@ -97,18 +99,6 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         split=split,
         buffer_choices=choices,
     )
-
-
-def accumulators_of(description: KernelDescription) -> int:
-    """Accumulators in TMEM."""
-    accumulator = description.pipeline.get("accumulator")
-    stages = accumulator.stages if accumulator else "auto"
-    return ACCUMULATORS if stages == "auto" else stages
-
-
-def accumulator_bytes(description: KernelDescription) -> int:
-    """SMEM beside the mainloop's barriers: the accumulators' barriers, and TMEM's address."""
-    return ring_barrier_bytes(max(0, accumulators_of(description))) + TMEM_ADDRESS_BYTES
 
 
 def turn_bytes(description: KernelDescription) -> int:

@@ -38,7 +38,11 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         if asked.producer == producer:
             end, value, default = "consumer", str(asked.consumer), consumer
         found = select(
-            str(asked.producer), str(asked.consumer), arch=kernel.arch, backend=kernel.backend
+            str(asked.producer),
+            str(asked.consumer),
+            arch=kernel.arch,
+            backend=kernel.backend,
+            cta_group=2 if description.cluster.cta_group == 2 and kernel.arch != "sm_90a" else 1,
         )
         if isinstance(found, Refusal):
             message = f"no pipeline connects {asked.producer} to {asked.consumer}: {found.reason}"

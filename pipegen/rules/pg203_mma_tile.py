@@ -3,8 +3,9 @@
 
 What it checks
     tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; in ping-pong, where one
-    warpgroup has the tile to itself, 64 or 128; on sm_100a, 128. tile.n: a multiple of 16, from 16
-    to 256. tile.k: rows of 32, 64, 128 or 256 bytes.
+    warpgroup has the tile to itself, 64 or 128; on sm_100a, 128 rows of each CTA, also in a pair,
+    whose MMA has 256. tile.n: a multiple of 16, from 16 to 256. tile.k: rows of 32, 64, 128 or 256
+    bytes.
 
 Why
     One wgmma computes 64 x N x 32 bytes for one warpgroup, N a multiple of 8 up to 256 (PTX ISA,
@@ -81,9 +82,15 @@ def _tcgen05(description: KernelDescription) -> Iterator[Problem]:
     if m is None or n is None or k is None:
         return
     if m != TMEM_LANES:
-        yield Problem(
+        one = (
             "one CTA's tcgen05.mma computes 64 or 128 rows, and the template fills all "
-            f"{TMEM_LANES} lanes of TMEM",
+            f"{TMEM_LANES} lanes of TMEM"
+        )
+        pair = (
+            f"this is each CTA's part, {TMEM_LANES} lanes of TMEM; a pair's MMA has twice as many"
+        )
+        yield Problem(
+            pair if description.cluster.cta_group == 2 else one,
             "tile.m",
             m,
             str(TMEM_LANES),

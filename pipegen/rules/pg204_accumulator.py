@@ -27,7 +27,7 @@ from pipegen.arithmetic import accumulator_registers, most_accumulators
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
-from pipegen.planning.smem import ACCUMULATORS
+from pipegen.planning.smem_sm100 import ACCUMULATORS
 from pipegen.planning.turns import TURN_WARPGROUPS, takes_turns, tile_warpgroups
 
 # Registers beside the accumulator. In the CuTe DSL 4.8.1, of 232, 192 + 40 do and 208 + 24 spill.

@@ -2,18 +2,19 @@
 """The cluster must be one that the hardware launches and the template multicasts across.
 
 What it checks
-    cluster.shape, CTAs along M and along N.
+    cluster.shape, CTAs along M and along N; with cta_group = 2 an even number along M.
 
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
     and each operand tile is cut into equal parts, one for each CTA that shares it, so a side is
-    1 or 2 here. Larger clusters leave SMs idle: an H200's 132 SMs come in GPCs of 16 or 18.
+    1 or 2 here, on sm_100a (cute) also 4 along M. Larger clusters leave SMs idle: an H200's 132 SMs
+    come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side along M.
 
 Example
     shape = [2, 3], shape = [16, 1].
 
 Use instead
-    [2, 1] shares B between two tiles of rows; [1, 2] shares A; [2, 2] both.
+    [2, 1] shares B between two tiles of rows, or holds a pair; [1, 2] shares A; [2, 2] both.
 """
 
 from collections.abc import Iterator
@@ -23,23 +24,26 @@ from pipegen.errors import Problem, listing, toml_literal
 from pipegen.hardware import HARDWARE
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+BLACKWELL = (*CLUSTERS, (4, 1), (4, 2))
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     shape = description.cluster.shape
     kernel = description.kernel
-    clusters, why_not = _clusters(kernel.backend, kernel.style)
+    clusters, why_not = _clusters(description)
     if shape is None or shape in clusters:
         return
     size = shape[0] * shape[1]
     most = HARDWARE[kernel.arch].max_cluster
     if size > most:
         reason = f"{size} CTAs, and a portable cluster has at most {most}"
-    elif shape in CLUSTERS:
+    elif why_not and shape in clusters_of(kernel.backend, kernel.arch):
         reason = why_not
+    elif (4, 2) in clusters:
+        reason = "the template shares tiles between 1, 2 or 4 CTAs along M and 1 or 2 along N"
     else:
         reason = "the template shares tiles between 1 or 2 CTAs on a side"
-    wanted = (min(max(shape[0], 1), 2), min(max(shape[1], 1), 2))
+    wanted = (min(max(shape[0], 1), max(m for m, _ in clusters)), min(max(shape[1], 1), 2))
     nearest = min(clusters, key=lambda c: (abs(c[0] - wanted[0]) + abs(c[1] - wanted[1]), -c[0]))
     yield Problem(
         reason,
@@ -50,10 +54,19 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     )
 
 
-def _clusters(backend: str, style: str | None) -> tuple[tuple[tuple[int, int], ...], str]:
+def clusters_of(backend: str, arch: str) -> tuple[tuple[int, int], ...]:
+    """The clusters that some template of a backend has on an architecture."""
+    return BLACKWELL if (backend, arch) == ("cute", "sm_100a") else CLUSTERS
+
+
+def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ...], str]:
     """The clusters that a template is written for, and why it has no other of CLUSTERS."""
+    backend, style = description.kernel.backend, description.kernel.style
+    every = clusters_of(backend, description.kernel.arch)
+    if description.cluster.cta_group == 2 and every == BLACKWELL:
+        return tuple(c for c in every if c[0] % 2 == 0), "a pair is two CTAs side by side along M"
     if style == "emit-pipeline":
         return CLUSTERS[:1], "emit-pipeline kernels share an SM by twos, and no tiles in a cluster"
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
-    return CLUSTERS, ""
+    return every, ""

@@ -36,4 +36,10 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         why = f"{arch} has CTA pairs, but no template uses them yet"
     else:
         why = "no such CTA group"
-    yield Problem(why, "cluster.cta_group", group, listing(allowed), str(allowed[0]))
+    yield Problem(
+        why,
+        "cluster.cta_group",
+        group,
+        listing(allowed),
+        str(2 if group > 1 and 2 in allowed else 1),
+    )
