@@ -85,6 +85,8 @@ def _numbers(description: KernelDescription) -> tuple[Number, ...]:
             f"{WARP} * ({EPILOGUE_WARPS} + {STATISTIC_WARPS} + 1 + 1)",
             "epilogue, statistic, MMA and TMA warps",
         ),
-        Number("chunk", chunk, "elements", f"{READ_BYTES} / {element}", "one 16 B load of a thread"),
+        Number(
+            "chunk", chunk, "elements", f"{READ_BYTES} / {element}", "a thread reads 16 B at once"
+        ),
         Number("chunks", k // chunk, "loads", f"{k} / {chunk}", "a thread's row of a stage"),
     )

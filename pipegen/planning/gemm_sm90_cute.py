@@ -83,13 +83,17 @@ def plan_gemm_sm90_cute(
             "tx_count",
             stage_bytes // producers,
             "B",
-            f"{budget.a_bytes} + {budget.b_bytes}"
-            if producers == 1
-            else f"({budget.a_bytes} + {budget.b_bytes}) / {producers}",
-            "PTX ISA, mbarrier complete-tx: bytes count where they land, multicast or not"
-            if producers == 1
-            else "cutlass.pipeline.PipelineTmaAsync.producer_acquire: armed by each calling warp; "
-            "the sum is the stage's bytes",
+            (
+                f"{budget.a_bytes} + {budget.b_bytes}"
+                if producers == 1
+                else f"({budget.a_bytes} + {budget.b_bytes}) / {producers}"
+            ),
+            (
+                "PTX ISA, mbarrier complete-tx: bytes count where they land, multicast or not"
+                if producers == 1
+                else "cutlass.pipeline.PipelineTmaAsync.producer_acquire: armed by each calling "
+                "warp; the sum is the stage's bytes"
+            ),
         ),
         Number(
             "multicast_partners",
@@ -102,9 +106,11 @@ def plan_gemm_sm90_cute(
             "mainloop_full_arrive_count",
             producers,
             "arrivals",
-            "1 producer thread arms the barrier with tx_count"
-            if producers == 1
-            else f"1 elected lane of each of {producers} producer warps arms the barrier with tx_count",
+            (
+                "1 producer thread arms the barrier with tx_count"
+                if producers == 1
+                else f"1 elected lane of each of {producers} producer warps arms tx_count"
+            ),
             "cutlass.pipeline.PipelineTmaAsync.producer_acquire",
         ),
         Number(
@@ -251,9 +257,11 @@ def plan_gemm_sm90_cute(
             1,
             WARPGROUP,
             producer_registers,
-            "one warp issues TMA loads; three sleep"
-            if producers == 1
-            else "two warps issue TMA loads, one of A, one of B; two sleep",
+            (
+                "one warp issues TMA loads; three sleep"
+                if producers == 1
+                else "two warps issue TMA loads, one of A, one of B; two sleep"
+            ),
         ),
         RolePlan(
             "consumer",

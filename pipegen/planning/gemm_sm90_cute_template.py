@@ -37,6 +37,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     epi_m, epi_n = budget.epi_tile_mn
     warpgroups = description.role["consumer"].warpgroups or 1
     producers, mainloop = description.role["producer"].warps, description.pipeline["mainloop"]
+    arrives = "1 arrive +" if producers == 1 else "2 arrives,"
     return {
         "a": a,
         "b": b,
@@ -45,7 +46,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "cluster_n": cluster_n,
         "mma_k": MMA_K_BYTES // a.bytes,
         "last_consumer_warp": 4 * (1 + warpgroups) - 1,
-        "full_barrier": f"{'1 arrive +' if producers == 1 else '2 arrives,'} {budget.stage_bytes} B",
+        "full_barrier": f"{arrives} {budget.stage_bytes} B",
         "ahead": f"at most {budget.split.stages} stages ahead",
         "capability_major": 9,
         "tolerance": tolerance(description),
