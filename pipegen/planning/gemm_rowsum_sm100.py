@@ -79,6 +79,13 @@ def _numbers(description: KernelDescription) -> tuple[Number, ...]:
             "cutlass.pipeline.PipelineTmaMultiConsumersAsync.create: both groups together",
         ),
         Number(
+            "mainloop_full_arrive_count",
+            1,
+            "arrivals",
+            "1 elected lane of the TMA warp arms the barrier with tx_count",
+            "cutlass.pipeline.PipelineTmaMultiConsumersAsync.producer_acquire",
+        ),
+        Number(
             "threads",
             WARP * (EPILOGUE_WARPS + STATISTIC_WARPS + 1 + 1),
             "threads",
