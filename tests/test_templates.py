@@ -176,7 +176,7 @@ def test_an_emitted_file_keeps_its_promises(path):
     assert imported <= dsl | sys.stdlib_module_names, imported
     assert "pipegen" not in imported
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert {"gemm", "reference", "main"} <= functions
+    assert {header.op, "reference", "main"} <= functions
     assert black.format_str(text, mode=black.Mode(line_length=100)) == text
     assert max(map(len, text.splitlines())) <= 100
     assert "/tmp/" not in text
