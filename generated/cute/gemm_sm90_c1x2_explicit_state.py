@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 8793fcd65924
-# text: d1d68a2a34cf
+# template: cute/gemm_sm90.py.j2 61dce717e1ff
+# text: 2b77b0127492
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -34,4 +34,5 @@ def default_name(made: Plan) -> str:
     kernel, mainloop = made.description.kernel, made.pipelines[0]
     m, n = made.description.cluster.shape or (1, 1)
     arch = kernel.arch.replace("_", "").rstrip("a")
-    return f"{arch}_{kernel.op}_{mainloop.producer}_{mainloop.consumer}_s{mainloop.stages}_c{m}x{n}"
+    pair = f"{mainloop.producer}_{mainloop.consumer}".replace("+", "_")
+    return f"{arch}_{kernel.op}_{pair}_s{mainloop.stages}_c{m}x{n}"

@@ -11,6 +11,7 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.planning.gemm_cp_async_defaults import fill_gemm_cp_async
 from pipegen.planning.gemm_defaults import fill_gemm
+from pipegen.planning.gemm_rowsum_sm100 import plan_gemm_rowsum_sm100
 from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
@@ -59,6 +60,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_sm100_clc": Family(
         ("tma", "mma", "epilogue", "scheduler"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+    ),
+    "gemm_rowsum_sm100": Family(
+        ("tma", "mma", "epilogue", "statistic"),
+        GEMM_RULES | {"PG260"},
+        fill_gemm,
+        plan_gemm_rowsum_sm100,
     ),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas

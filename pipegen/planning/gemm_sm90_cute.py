@@ -41,6 +41,7 @@ def plan_gemm_sm90_cute(
     producer, consumer = description.role["producer"], description.role["consumer"]
     warpgroups = consumer.warpgroups or 1
     producer_registers, consumer_registers = producer.registers or 0, consumer.registers or 0
+    producers = producer.warps
     threads = WARPGROUP * (1 + warpgroups)
     consumer_warps = 4 * warpgroups
     partners = multicast_partners(cluster)
@@ -80,10 +81,19 @@ def plan_gemm_sm90_cute(
         Number("b_stage_bytes", budget.b_bytes, "B", f"{n} * {k} * {b.bytes}", "dense B tile"),
         Number(
             "tx_count",
-            stage_bytes,
+            stage_bytes // producers,
             "B",
-            f"{budget.a_bytes} + {budget.b_bytes}",
-            "PTX ISA, mbarrier complete-tx: bytes count where they land, multicast or not",
+            (
+                f"{budget.a_bytes} + {budget.b_bytes}"
+                if producers == 1
+                else f"({budget.a_bytes} + {budget.b_bytes}) / {producers}"
+            ),
+            (
+                "PTX ISA, mbarrier complete-tx: bytes count where they land, multicast or not"
+                if producers == 1
+                else "cutlass.pipeline.PipelineTmaAsync.producer_acquire: armed by each calling "
+                "warp; the sum is the stage's bytes"
+            ),
         ),
         Number(
             "multicast_partners",
@@ -94,9 +104,13 @@ def plan_gemm_sm90_cute(
         ),
         Number(
             "mainloop_full_arrive_count",
-            1,
+            producers,
             "arrivals",
-            "1 producer thread arms the barrier with tx_count",
+            (
+                "1 producer thread arms the barrier with tx_count"
+                if producers == 1
+                else f"1 elected lane of each of {producers} producer warps arms tx_count"
+            ),
             "cutlass.pipeline.PipelineTmaAsync.producer_acquire",
         ),
         Number(
@@ -217,8 +231,8 @@ def plan_gemm_sm90_cute(
             construct="PipelineTmaAsync",
             stages=split.stages,
             stage_bytes=stage_bytes,
-            tx_count=stage_bytes,
-            full_arrive_count=1,
+            tx_count=stage_bytes // producers,
+            full_arrive_count=producers,
             empty_arrive_count=arrivals,
             filled_by="TMA loads of one A and one B tile",
             emptied_by="one lane of each consumer warp, one step after its wgmma",
@@ -239,7 +253,15 @@ def plan_gemm_sm90_cute(
     )
     roles = (
         RolePlan(
-            "producer", 1, WARPGROUP, producer_registers, "one warp issues TMA loads; three sleep"
+            "producer",
+            1,
+            WARPGROUP,
+            producer_registers,
+            (
+                "one warp issues TMA loads; three sleep"
+                if producers == 1
+                else "two warps issue TMA loads, one of A, one of B; two sleep"
+            ),
         ),
         RolePlan(
             "consumer",

@@ -36,6 +36,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     a_k, b_k = description.layout.a == "k", description.layout.b == "k"
     epi_m, epi_n = budget.epi_tile_mn
     warpgroups = description.role["consumer"].warpgroups or 1
+    producers, mainloop = description.role["producer"].warps, description.pipeline["mainloop"]
+    arrives = "1 arrive +" if producers == 1 else "2 arrives,"
     return {
         "a": a,
         "b": b,
@@ -44,7 +46,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "cluster_n": cluster_n,
         "mma_k": MMA_K_BYTES // a.bytes,
         "last_consumer_warp": 4 * (1 + warpgroups) - 1,
-        "full_barrier": f"1 arrive + {budget.stage_bytes} B",
+        "full_barrier": f"{arrives} {budget.stage_bytes} B",
         "ahead": f"at most {budget.split.stages} stages ahead",
         "capability_major": 9,
         "tolerance": tolerance(description),
@@ -61,6 +63,11 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         **operand_words("a", "m", a_k),
         **operand_words("b", "n", b_k),
         "a_k_index": 2 if a_k else 1,
+        "one_producer": producers == 1,
+        "two_producers": producers == 2,
+        "try_ahead": mainloop.try_ahead,
+        "not_ahead": not mainloop.try_ahead,
+        "defer_sync": mainloop.defer_sync,
         "participants": description.kernel.style == "participants",
         "explicit_state": description.kernel.style == "explicit-state",
         "a_multicast": cluster_n > 1,
