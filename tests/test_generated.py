@@ -135,6 +135,8 @@ RELU = {
     "cute/gemm_sm90_gather": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm90_pingpong_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm100_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
+    "cute/stream_sm90_tma": "return cute.where(x > 0.0, x, 0.0)",
+    "cute/stream_sm100_tma_row_c2x1": "return cute.where(x > 0.0, y, 0.0)",
     "pallas/pallas_gemm_sm90_ws": "return jnp.maximum(acc, 0.0)",
     "pallas/pallas_gemm_sm90_emit_pipeline": "return jnp.maximum(acc, 0.0)",
 }
@@ -142,7 +144,8 @@ RELU = {
 
 def with_relu(text: str, line: str) -> str:
     """The module with a ReLU in its hook, put in as a user would."""
-    opening = text.index('"""', text.index("def epilogue_op"))
+    hook = "def stream_op" if "def stream_op" in text else "def epilogue_op"
+    opening = text.index('"""', text.index(hook))
     end = text.index('"""', opening + 3) + 4
     assert line in text[opening:end]
     return f"{text[:end]}    {line}\n{text[end:]}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 68506ed2dc81
-# text: d33d09f48af1
+# template: cute/stream_tma.py.j2 e8e277c21957
+# text: e2dcf0153db3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -117,8 +117,8 @@ class SharedStorage:  # 218368 B: 256 + 10 * 16896 + 3 * 16384
 def stream_op(x: cute.TensorSSA, y: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: the sum.
 
-    Scale and shift: `x * y + 1.0`. A ReLU after it: `cute.where(x + y > 0.0, x + y, 0.0)`. Change
-    `reference` too. Outside the matrix x and y are 0.0, and what f makes of them is not stored.
+    A scale: `return x * y`. A gate: `return cute.where(x > 0.0, y, 0.0)`. Change `reference` too.
+    Outside the matrix x and y are 0.0, and what f makes of them is not stored.
     """
     return x + y
 
