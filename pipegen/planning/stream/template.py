@@ -81,6 +81,8 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
         "explicit_state": not participants,
         "plain_store": not stores,
         "tma_store": stores,
+        "alignment": VECTOR_BYTES,
+        "gather": False,
         "alone": y == "none",
         "y_matrix": y == "matrix",
         "y_row": y == "row",

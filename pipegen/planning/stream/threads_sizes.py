@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults of the stream kernels that threads or cp.async feed, and how their warps split a tile."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipegen.description import KernelDescription
+from pipegen.hardware import VECTOR_BYTES, WARP
+from pipegen.planning.stream.defaults import TILE_M, fill_stream
+from pipegen.planning.stream.sizes import StreamSizes, stream_sizes
+from pipegen.vocabulary import DTYPE
+
+# The best of forty choices on an H200, 32768 x 8192 bf16: the copies of two warps fill the ring,
+# while threads that load have in flight only what their registers hold.
+THREAD_PRODUCER_WARPS = 8
+COPY_PRODUCER_WARPS = 2
+GATHER_PRODUCER_WARPS = 4  # each row's index must be there before its copies
+NARROW_PRODUCER_WARPS = 8  # copies of 4 bytes: four times as many as of 16
+THREAD_BLOCKS_PER_SM = 2
+
+
+@dataclass(frozen=True)
+class ThreadSizes:
+    """A `StreamSizes`, and the producers' part in it: `producer_m` rows of a tile for each of
+    `producer_warps`, which load `vector` elements of a row for each lane."""
+
+    stream: StreamSizes
+    producer_warps: int
+    producer_m: int
+
+
+def loaded_types(data: dict[str, Any]) -> list[str]:
+    """The element types of what is loaded."""
+    dtype = data["dtype"]
+    return [dtype["a"], *([] if data["stream"]["y"] == "none" else [dtype["b"] or dtype["a"]])]
+
+
+def fill_stream_threads(data: dict[str, Any]) -> None:
+    """Types, tile, cluster and roles of a stream kernel that TMA does not feed."""
+    tile, alignment = data["tile"], data["layout"]["alignment"]
+    if tile["n"] is None:
+        # A lane loads one vector of a row: as wide as the rows are aligned, for the widest type.
+        tile["n"] = WARP * alignment // max(DTYPE[word].bytes for word in loaded_types(data))
+    if tile["m"] is None:
+        tile["m"] = TILE_M * VECTOR_BYTES // alignment  # narrower rows, the same bytes
+    if data["pipeline"]["mainloop"]["producer"] == "thread":
+        stream = data["stream"]
+        if stream["blocks_per_sm"] == "auto":
+            stream["blocks_per_sm"] = THREAD_BLOCKS_PER_SM
+    fill_stream(data)
+
+
+def producer_warps_of(description: KernelDescription) -> int:
+    """Warps that load."""
+    if description.pipeline["mainloop"].producer == "thread":
+        return THREAD_PRODUCER_WARPS
+    if description.layout.alignment == 4:
+        return NARROW_PRODUCER_WARPS
+    return GATHER_PRODUCER_WARPS if description.layout.gather else COPY_PRODUCER_WARPS
+
+
+def thread_sizes(description: KernelDescription) -> ThreadSizes | None:
+    """The sizes of a description with its defaults filled in; None where it has none to use."""
+    stream, warps = stream_sizes(description), producer_warps_of(description)
+    rows = description.tile.m or 0
+    return ThreadSizes(stream, warps, rows // warps) if stream and rows % warps == 0 else None
+
+
+def copy_bytes(description: KernelDescription) -> dict[str, int]:
+    """Bytes of a lane's vector, for each type that is loaded: what one cp.async carries."""
+    vector = (description.tile.n or 0) // WARP
+    words = loaded_types(description.model_dump())
+    return {word: vector * DTYPE[word].bytes for word in words}
