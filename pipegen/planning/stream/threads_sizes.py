@@ -39,8 +39,10 @@ def fill_stream_threads(data: dict[str, Any]) -> None:
     """Types, tile, cluster and roles of a stream kernel that TMA does not feed."""
     tile, alignment = data["tile"], data["layout"]["alignment"]
     if tile["n"] is None:
-        # A lane loads one vector of a row: as wide as the rows are aligned, for the widest type.
-        tile["n"] = WARP * alignment // max(DTYPE[word].bytes for word in loaded_types(data))
+        # A lane loads one vector of a row: as wide as the rows are aligned, for the widest input.
+        loaded = [DTYPE[word].bytes for word in loaded_types(data)]
+        widest = max(*loaded, DTYPE[data["dtype"]["out"] or data["dtype"]["a"]].bytes)
+        tile["n"] = WARP * max(1, min(alignment // max(loaded), VECTOR_BYTES // widest))
     if tile["m"] is None:
         tile["m"] = TILE_M * VECTOR_BYTES // alignment  # narrower rows, the same bytes
     if data["pipeline"]["mainloop"]["producer"] == "thread":
