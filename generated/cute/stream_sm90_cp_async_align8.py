@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 17b217157afa
-# text: 7dd566028e12
+# template: cute/stream_cp_async.py.j2 2693d76f95b0
+# text: e03983c0b563
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -78,8 +78,8 @@ THREADS = 320  # 32 * (8 + 2)
 BLOCKS_PER_SM = 2
 
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
-FULL_ARRIVES = 64  # 32 * 2
-EMPTY_ARRIVES = 8  # 8 consumer warps
+FULL_ARRIVES = 64  # 32 * 2, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 
 X_ALIGN, OUT_ALIGN = 4, 4  # elements: the units of row strides
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 17b217157afa
-# text: 551e3b9a1e06
+# template: cute/stream_cp_async.py.j2 2693d76f95b0
+# text: 02e16fd3f01a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -90,8 +90,8 @@ THREADS = 384  # 32 * (8 + 4)
 BLOCKS_PER_SM = 1
 
 MAINLOOP_STAGES = 11  # (232448 - 256 - 3 * 16384) // 16384
-FULL_ARRIVES = 128  # 32 * 4
-EMPTY_ARRIVES = 8  # 8 consumer warps
+FULL_ARRIVES = 128  # 32 * 4, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
 
 X_ALIGN, OUT_ALIGN = 8, 8  # elements: the units of row strides

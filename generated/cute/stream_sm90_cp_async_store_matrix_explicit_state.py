@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 17b217157afa
-# text: 2aac9612be1f
+# template: cute/stream_cp_async.py.j2 2693d76f95b0
+# text: 9410968bdf37
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -90,8 +90,8 @@ THREADS = 320  # 32 * (8 + 2)
 BLOCKS_PER_SM = 1
 
 MAINLOOP_STAGES = 5  # (232448 - 128 - 3 * 16384) // 32768
-FULL_ARRIVES = 64  # 32 * 2
-EMPTY_ARRIVES = 8  # 8 consumer warps
+FULL_ARRIVES = 64  # 32 * 2, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
 
 X_ALIGN, Y_ALIGN, OUT_ALIGN = 8, 8, 8  # elements: the units of row strides

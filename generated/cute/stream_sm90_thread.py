@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 19ee524af887
-# text: 97404f45254f
+# template: cute/stream_thread.py.j2 960494725f9c
+# text: 6d5b16d3d64c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,8 +22,8 @@ tiles of 32 x 256, one after the other, and loads the next ones while it compute
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, and store the result
-  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B
-             at once, and put them into SMEM
+  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a
+             time, and put them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
@@ -75,8 +75,8 @@ THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 2
 
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
-FULL_ARRIVES = 256  # 32 * 8
-EMPTY_ARRIVES = 8  # 8 consumer warps
+FULL_ARRIVES = 256  # 32 * 8, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 
 X_ALIGN, OUT_ALIGN = 8, 8  # elements: the units of row strides
 

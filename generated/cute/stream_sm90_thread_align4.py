@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 19ee524af887
-# text: 3ffb51d2f0a9
+# template: cute/stream_thread.py.j2 960494725f9c
+# text: ed32876ba5c4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -25,8 +25,8 @@ tiles of 128 x 64, one after the other, and loads the next ones while it compute
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 16 rows of a tile each, apply f in f32, and store the result
-  producer   warps 8 to 15: load 16 rows of a tile each into registers, 4 B
-             at once, and put them into SMEM
+  producer   warps 8 to 15: load 16 rows of a tile each into registers, 4 B at a
+             time, and put them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
@@ -78,8 +78,8 @@ THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 2
 
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
-FULL_ARRIVES = 256  # 32 * 8
-EMPTY_ARRIVES = 8  # 8 consumer warps
+FULL_ARRIVES = 256  # 32 * 8, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 
 X_ALIGN, OUT_ALIGN = 2, 2  # elements: the units of row strides
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 19ee524af887
-# text: fc9bbedc44b8
+# template: cute/stream_thread.py.j2 960494725f9c
+# text: e3cabb9c8259
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -30,8 +30,8 @@ this one.
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, put the result into a
              buffer of their own, and issue its TMA store
-  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B
-             at once, and put them into SMEM
+  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a
+             time, and put them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
@@ -90,8 +90,8 @@ THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 2
 
 MAINLOOP_STAGES = 4  # (115712 - 128 - 3 * 16384) // 16384
-FULL_ARRIVES = 256  # 32 * 8
-EMPTY_ARRIVES = 8  # 8 consumer warps
+FULL_ARRIVES = 256  # 32 * 8, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
 
 X_ALIGN, OUT_ALIGN = 8, 8  # elements: the units of row strides

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
-from pipegen.planning.stream.threads_sizes import producer_warps_of
+from pipegen.planning.stream.sizes import producer_warps_of
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:

@@ -82,6 +82,8 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
         "plain_store": not stores,
         "tma_store": stores,
         "alignment": VECTOR_BYTES,
+        "stride_bytes": f" ({VECTOR_BYTES} bytes)",
+        "narrow_loads": False,
         "gather": False,
         "alone": y == "none",
         "y_matrix": y == "matrix",

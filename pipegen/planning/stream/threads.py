@@ -162,23 +162,23 @@ def numbers_of(
             stages_or_given(given, "mainloop", stage_formula),
             "as many as fit",
         ),
-        Number(
-            "smem_bytes", stream.total_bytes, "B", smem_formula, f"at most {most} B a block"
-        ),
-        Number(
-            "bytes_in_flight",
-            stream.blocks * stream.stages * stream.stage_bytes,
-            "B an SM",
-            f"{stream.blocks} * {stream.stages} * {stream.stage_bytes}",
-            "what the rings of an SM hold; some 32 KB keep an H200's memory busy",
-        )
-        if kind == "cp_async"
-        else Number(
-            "bytes_in_flight",
-            stream.blocks * stream.stage_bytes,
-            "B an SM",
-            f"{stream.blocks} * {stream.stage_bytes}",
-            "one tile of each block, in its producers' registers",
+        Number("smem_bytes", stream.total_bytes, "B", smem_formula, f"at most {most} B a block"),
+        (
+            Number(
+                "bytes_in_flight",
+                stream.blocks * stream.stages * stream.stage_bytes,
+                "B an SM",
+                f"{stream.blocks} * {stream.stages} * {stream.stage_bytes}",
+                "what the rings of an SM hold; some 32 KB keep an H200's memory busy",
+            )
+            if kind == "cp_async"
+            else Number(
+                "bytes_in_flight",
+                stream.blocks * stream.stage_bytes,
+                "B an SM",
+                f"{stream.blocks} * {stream.stage_bytes}",
+                "one tile of each block, in its producers' registers",
+            )
         ),
         Number(
             "blocks_per_sm",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defaults of the stream kernels that threads or cp.async feed, and how their warps split a tile."""
+"""Stream kernels that threads or cp.async feed: defaults, and how the warps split a tile."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,15 +7,10 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES, WARP
 from pipegen.planning.stream.defaults import TILE_M, fill_stream
-from pipegen.planning.stream.sizes import StreamSizes, stream_sizes
+from pipegen.planning.stream.sizes import StreamSizes, producer_warps_of, stream_sizes
 from pipegen.vocabulary import DTYPE
 
-# The best of forty choices on an H200, 32768 x 8192 bf16: the copies of two warps fill the ring,
-# while threads that load have in flight only what their registers hold.
-THREAD_PRODUCER_WARPS = 8
-COPY_PRODUCER_WARPS = 2
-GATHER_PRODUCER_WARPS = 4  # each row's index must be there before its copies
-NARROW_PRODUCER_WARPS = 8  # copies of 4 bytes: four times as many as of 16
+# Twice what one block's producers hold in registers is in flight; see PLAIN_BLOCKS_PER_SM.
 THREAD_BLOCKS_PER_SM = 2
 
 
@@ -50,15 +45,6 @@ def fill_stream_threads(data: dict[str, Any]) -> None:
         if stream["blocks_per_sm"] == "auto":
             stream["blocks_per_sm"] = THREAD_BLOCKS_PER_SM
     fill_stream(data)
-
-
-def producer_warps_of(description: KernelDescription) -> int:
-    """Warps that load."""
-    if description.pipeline["mainloop"].producer == "thread":
-        return THREAD_PRODUCER_WARPS
-    if description.layout.alignment == 4:
-        return NARROW_PRODUCER_WARPS
-    return GATHER_PRODUCER_WARPS if description.layout.gather else COPY_PRODUCER_WARPS
 
 
 def thread_sizes(description: KernelDescription) -> ThreadSizes | None:

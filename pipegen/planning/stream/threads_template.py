@@ -24,8 +24,11 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
     full = f"{WARP * sizes.producer_warps} arrives".ljust(len("full barrier"))
     copies = sorted(set(copy_bytes(description).values()))
     width = " or ".join(map(str, copies))
-    out_align = layout.alignment // out_type.bytes
-    tensors = tensors_of(has_y, gather)
+    # TMA stores from and to multiples of 16 bytes, whatever the loads need.
+    narrow = stores and layout.alignment < VECTOR_BYTES
+    out_alignment = VECTOR_BYTES if stores else layout.alignment
+    out_align = out_alignment // out_type.bytes
+    tensors = tensors_of(has_y, gather, layout.alignment, out_alignment)
     return {
         "architecture": architecture,
         "gpus": gpus,
@@ -35,6 +38,8 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
         "out": out_type,
         "loaded_types": f"{x_type.name}, {y_type.name}" if has_y else x_type.name,
         "alignment": layout.alignment,
+        "but_out": f", of out {VECTOR_BYTES}" if narrow else "",
+        "stride_bytes": "" if narrow else f" ({layout.alignment} bytes)",
         "x_align": layout.alignment // x_type.bytes,
         "y_align": layout.alignment // y_type.bytes,
         "out_align": out_align,
@@ -58,8 +63,12 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
         "tensors": tensors,
         "numbers_packed": 9 if gather else 3 + 2 * len(tensors),
         "kernel_arguments": ", ".join(
-            ["x", *(["y"] if has_y else []), *(["index"] if gather else [])]
-            + ["tma_out" if stores else "out"]
+            [
+                "x",
+                *(["y"] if has_y else []),
+                *(["index"] if gather else []),
+                "tma_out" if stores else "out",
+            ]
         ),
         # TMA stores whole 16 bytes; threads store any N.
         "check_sizes": (
@@ -77,6 +86,7 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
         "y_row": False,
         "has_y": has_y,
         "clustered": False,
+        "narrow_loads": narrow,
     }
 
 
@@ -92,7 +102,9 @@ def shapes(has_y: bool, gather: bool) -> str:
     return "x, y and out are (M, N)" if has_y else "x and out are (M, N)"
 
 
-def tensors_of(has_y: bool, gather: bool) -> list[dict[str, Any]]:
+def tensors_of(
+    has_y: bool, gather: bool, alignment: int, out_alignment: int
+) -> list[dict[str, Any]]:
     """The matrices of a launch, with the places of their numbers in what `stream` packs.
 
     rows, columns and the most blocks come first, then all addresses, the index's last; then the row
@@ -105,6 +117,7 @@ def tensors_of(has_y: bool, gather: bool) -> list[dict[str, Any]]:
             "name": name,
             "upper": name.upper(),
             "rows": "cutlass.Int32(numbers[8])" if gather and name == "x" else "rows",
+            "alignment": out_alignment if name == "out" else alignment,
             "address": 3 + index,
             "row": 3 + addresses + index,
         }
