@@ -69,8 +69,8 @@ def test_threads_by_hand():
 
 def test_tma_store_by_hand():
     made = planned(store=True)
-    # One block an SM: (232448 - 256 - 3 * 16384) / 16384 = 11.2. Barriers: 2 * 11 * 8 = 176, up to a
-    # multiple of 128: 256. 256 + 14 * 16384 = 229632.
+    # One block an SM: (232448 - 256 - 3 * 16384) / 16384 = 11.2. Barriers: 2 * 11 * 8 = 176, up to
+    # a multiple of 128: 256. 256 + 14 * 16384 = 229632.
     assert values(made, "blocks_per_sm", "mainloop_stages", "smem_bytes") == (1, 11, 229632)
     assert made.pipeline("epilogue").stage_bytes == 2048  # 4 rows of 512 B
     assert made.pipeline("epilogue").full_arrive_count is None  # bulk groups, no barriers
