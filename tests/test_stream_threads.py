@@ -3,6 +3,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from test_planning import check_formulas
 
 import pipegen as api
 from pipegen import arithmetic
+from pipegen.compiling.installed import dsl as find_dsl
 from pipegen.description_file import description_from_data
 from pipegen.errors import InputError
 from pipegen.hardware import HARDWARE
@@ -210,3 +213,42 @@ def test_faults_in_the_protocol_are_seen():
     early = text.replace("            cute.arch.sync_warp()\n" + release, release)
     assert protocol_faults(early) == ["release"]
     assert protocol_faults(text.replace("        mainloop_producer.tail()\n", "")) == ["tail"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("index(numpy.zeros(4, numpy.int64))", "TypeError index.dtype=int64: must be int32"),
+        (
+            "index(numpy.zeros((4, 4), numpy.int32))",
+            "ValueError index.shape=(4, 4), .stride=(4, 1): must be one dimension, contiguous",
+        ),
+        (
+            "index(numpy.zeros(8, numpy.int32)[::2])",
+            "ValueError index.shape=(4,), .stride=(2,): must be one dimension, contiguous",
+        ),
+        ("index(numpy.zeros(4, numpy.int32))", "(-1, (4,))"),
+        (
+            'matrix("x", "bfloat16", (4, 6), (7, 1), "bfloat16", module.X_ALIGN)',
+            "ValueError x.stride=(7, 1): must be 1 last, and a positive multiple of 8 elements "
+            "(16 bytes) before",
+        ),
+    ],
+)
+def test_the_launcher_says_what_is_wrong(expression, message):
+    if reason := find_dsl("cute").reason:
+        pytest.skip(reason)
+    script = (
+        "import numpy, stream_sm90_cp_async_gather as module\n"
+        "matrix, index = module.matrix, lambda tensor: module.row_index(tensor)[1:]\n"
+        f"try: print({expression})\n"
+        "except (TypeError, ValueError) as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT / "generated" / "cute",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == message
