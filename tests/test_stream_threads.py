@@ -114,6 +114,9 @@ def test_wider_inputs_get_fewer_elements():
 def test_a_gather_has_more_producers():
     assert planned(layout={"gather": True}).number("mainloop_full_arrive_count").value == 128
     assert planned("thread", layout={"gather": True}).number("producer_m").value == 4
+    # Two blocks, each with three store buffers: (115712 - 128 - 3 * 16384) / 16384 = 4.05.
+    stored = planned(store=True, layout={"gather": True})
+    assert values(stored, "blocks_per_sm", "mainloop_stages") == (2, 4)
 
 
 def test_arrive_counts_differ_by_class():

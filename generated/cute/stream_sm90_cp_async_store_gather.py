@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
 # template: cute/stream_cp_async.py.j2 2693d76f95b0
-# text: 02e16fd3f01a
+# text: 3ee7560ab9a4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -34,7 +34,7 @@ Roles of a CTA's 384 threads
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
-  mainloop   PipelineCpAsync   cp.async -> threads   11      128 arrives   8 arrives
+  mainloop   PipelineCpAsync   cp.async -> threads   4       128 arrives   8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  3       none          none
 
   mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
@@ -47,7 +47,7 @@ Pipelines
              groups than buffers (3) still read SMEM: the oldest buffer is free.
 
 Timeline of a CTA (its tiles t0, t1, ...)
-  producer   copy t0, t1, ...: at most 11 stages ahead of the slowest consumer warp
+  producer   copy t0, t1, ...: at most 4 stages ahead of the slowest consumer warp
   consumer   wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
   stores                                        | rows of t0                         | rows of t1
 
@@ -87,9 +87,9 @@ VECTOR = 8  # elements of a row that a lane has: 256 / 32
 
 CONSUMER_WARPS, PRODUCER_WARPS = 8, 4
 THREADS = 384  # 32 * (8 + 4)
-BLOCKS_PER_SM = 1
+BLOCKS_PER_SM = 2
 
-MAINLOOP_STAGES = 11  # (232448 - 256 - 3 * 16384) // 16384
+MAINLOOP_STAGES = 4  # (115712 - 128 - 3 * 16384) // 16384
 FULL_ARRIVES = 128  # 32 * 4, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
@@ -98,7 +98,7 @@ X_ALIGN, OUT_ALIGN = 8, 8  # elements: the units of row strides
 
 
 @cute.struct
-class SharedStorage:  # 229632 B: 256 + 11 * 16384 + 3 * 16384
+class SharedStorage:  # 114816 B: 128 + 4 * 16384 + 3 * 16384
     mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[X_DTYPE, TILE_M * TILE_N * MAINLOOP_STAGES], 128]
     out: cute.struct.Align[cute.struct.MemRange[OUT_DTYPE, TILE_M * TILE_N * EPI_STAGES], 128]

@@ -169,7 +169,7 @@ def numbers_of(
                 stream.blocks * stream.stages * stream.stage_bytes,
                 "B an SM",
                 f"{stream.blocks} * {stream.stages} * {stream.stage_bytes}",
-                "what the rings of an SM hold; some 32 KB keep an H200's memory busy",
+                "what the rings of an SM hold, at most",
             )
             if kind == "cp_async"
             else Number(
