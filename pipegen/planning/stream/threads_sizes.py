@@ -10,9 +10,9 @@ from pipegen.planning.stream.defaults import TILE_M, fill_stream
 from pipegen.planning.stream.sizes import StreamSizes, producer_warps_of, stream_sizes
 from pipegen.vocabulary import DTYPE
 
-# Producers that wait for GMEM, for loads or for the index of a row, leave gaps that another block can
-# fill. TMA stores of gathered rows reached 0.75 of a copy on an H200 with one block. With two, only
-# a variant with fewer producers and other index code has been timed (0.94): time it again.
+# Producers that wait for GMEM, for loads or for the index of a row, leave gaps that another block
+# can fill. TMA stores of gathered rows reached 0.75 of a copy on an H200 with one block. With two,
+# only a variant with fewer producers and other index code has been timed (0.94): time it again.
 WAITING_BLOCKS_PER_SM = 2
 
 
