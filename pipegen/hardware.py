@@ -74,3 +74,5 @@ VECTOR_BYTES = 16
 # of a box in each dimension (CUDA driver API, cuTensorMapEncodeTiled).
 TMA_SMEM_ALIGNMENT = 128
 TMA_BOX_MAX = 256
+# What one cp.async can copy (PTX ISA, "cp.async").
+CP_ASYNC_BYTES = (4, 8, 16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emitted `stream` modules: out = x or out = x + y, elementwise over an (M, N) matrix."""
+"""Emitted `stream` modules: out = x, out = x + y, or out = x[index], over an (M, N) matrix."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 
 from operators import TORCH, Call, Size, description, load, poisoned
 
-PEER = "torch (copy_ or add)"
+PEER = "torch (copy_, add or index_select)"
 UNIT = "TB/s"
 
 
@@ -21,6 +21,8 @@ class Operator:
         self.y_type = dtype.get("b", self.x_type)
         self.out_type = dtype.get("out", self.x_type)
         self.y = text.get("stream", {}).get("y", "none")
+        self.gather = text.get("layout", {}).get("gather", False)
+        self.alignment = text.get("layout", {}).get("alignment", 16)
         self.module = load(path)
         self.tile = (self.module.TILE_M, self.module.TILE_N)
         self.cluster_m = getattr(self.module, "CLUSTER_M", 1)
@@ -29,22 +31,31 @@ class Operator:
         self.any_n = not hasattr(self.module, "EPI_STAGES")
 
     def operands(self, size: Size) -> list[torch.Tensor]:
-        """x (M, N), and y (M, N) or (N,) where there is one; rows a multiple of 16 bytes apart."""
+        """x (M, N), and y (M, N) or (N,), or an index of M rows; rows no better aligned than the
+        module needs them."""
         m, n = size["m"], size["n"]
-        x = matrix(m, n, TORCH[self.x_type])
+        x = matrix(m, n, TORCH[self.x_type], self.alignment)
+        if self.gather:
+            # Out of order, and most likely with repetitions.
+            return [x, torch.randint(m, (m,), dtype=torch.int32, device="cuda")]
         if self.y == "none":
             return [x]
-        y = matrix(m if self.y == "matrix" else 1, n, TORCH[self.y_type])
+        y = matrix(m if self.y == "matrix" else 1, n, TORCH[self.y_type], self.alignment)
         return [x, y if self.y == "matrix" else y[0]]
 
     def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The copy or the sum in float64."""
+        """The copy, the gathered rows or the sum in float64."""
+        if self.gather:
+            x, index = operands
+            return [x.double()[index.long()]]
         return [sum((operand.double() for operand in operands[1:]), operands[0].double())]
 
     def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
         """The result, in memory that held NaN before; all around it must still hold NaN."""
         m, n = size["m"], size["n"]
-        around = poisoned((m + 1, padded(n)), TORCH[self.out_type])
+        out_type = TORCH[self.out_type]
+        columns = row_length(n, out_type, self.alignment if self.any_n else 16)
+        around = poisoned((m + 1, columns), out_type)
         out = around[:m, :n]
         self.module.stream(*operands, out)
         if not (around[m:].isnan().all() and around[:, n:].isnan().all()):
@@ -59,6 +70,8 @@ class Operator:
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """A device copy, or torch.add; torch has nothing faster that moves these bytes."""
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+        if self.gather and self.x_type == self.out_type:
+            return lambda: torch.index_select(operands[0], 0, operands[1], out=out)
         if self.y == "matrix":
             return lambda: torch.add(*operands, out=out)
         # torch.add of a row is slower than a copy, which moves as much.
@@ -98,12 +111,21 @@ class Operator:
         return [(what, {"m": m, "n": n, "k": 1, "l": 1}) for what, m, n in chosen]
 
 
-def padded(n: int) -> int:
-    """More than n: a multiple of 16 bytes for every type that we have, and something beside."""
-    return (n // 16 + 1) * 16
+def row_length(n: int, dtype: torch.dtype, alignment: int) -> int:
+    """More than n: the rows of a matrix begin at multiples of `alignment` bytes, and not
+    always at multiples of twice as much, unless these are 16 already."""
+    unit = alignment // dtype.itemsize
+    return (n // 16 + 1) * 16 if alignment == 16 else (n // unit + 2 | 1) * unit
 
 
-def matrix(m: int, n: int, dtype: torch.dtype) -> torch.Tensor:
-    """A random matrix whose rows are longer than it is, except where that costs much memory."""
-    columns = n if n % 16 == 0 and m * n > 2**26 else padded(n)
-    return torch.randn(m, columns, device="cuda").to(dtype)[:, :n]
+def matrix(m: int, n: int, dtype: torch.dtype, alignment: int) -> torch.Tensor:
+    """A random matrix whose rows are longer than it is, except where that costs much memory.
+
+    For an alignment below 16 bytes the first row too begins at an odd multiple of it.
+    """
+    if alignment == 16:
+        columns = n if n % 16 == 0 and m * n > 2**26 else row_length(n, dtype, alignment)
+        return torch.randn(m, columns, device="cuda").to(dtype)[:, :n]
+    first = alignment // dtype.itemsize
+    columns = row_length(n, dtype, alignment)
+    return torch.randn(m, columns, device="cuda").to(dtype)[:, first : first + n]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 e8e277c21957
-# text: 213c57ec4694
+# template: cute/stream_tma.py.j2 f077eecbb3f5
+# text: 0cda3d0694bf
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

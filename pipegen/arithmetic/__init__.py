@@ -8,7 +8,10 @@ Sources, short names used below:
 """
 
 from pipegen.arithmetic.arrivals import (
+    cp_async_producer_arrive_count,
+    elected_consumer_arrive_count,
     multicast_partners,
+    thread_producer_arrive_count,
     tma_consumer_arrive_count,
     umma_consumer_arrive_count,
 )
@@ -39,6 +42,8 @@ __all__ = [
     "align_up",
     "blocks_per_sm",
     "consumer_registers",
+    "cp_async_producer_arrive_count",
+    "elected_consumer_arrive_count",
     "fewest_store_buffers",
     "launch_registers",
     "most_accumulators",
@@ -51,6 +56,7 @@ __all__ = [
     "setmaxnreg_valid",
     "smem_bytes",
     "split_smem",
+    "thread_producer_arrive_count",
     "tile_bytes",
     "tma_consumer_arrive_count",
     "tmem_columns",

@@ -20,6 +20,8 @@ from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
+from pipegen.planning.stream.threads import plan_stream_threads
+from pipegen.planning.stream.threads_sizes import fill_stream_threads
 from pipegen.planning.variants import template_of
 
 # What the user gave, the same with its defaults, the module's name, the template's file.
@@ -31,6 +33,7 @@ GEMM_RULES = frozenset(
 GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
 
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
+STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ FAMILIES: dict[str, Family] = {
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
+    "stream_threads": Family(
+        ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
+    ),
 }
 
 

@@ -23,6 +23,7 @@ from pipegen.errors import Problem
 from pipegen.planning.defaults import graph_of
 from pipegen.planning.variants import same_pair
 from pipegen.selection import Refusal, select
+from pipegen.selection_table import kernels
 
 GENERAL = True
 
@@ -46,6 +47,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         )
         if isinstance(found, Refusal):
             message = f"no pipeline connects {asked.producer} to {asked.consumer}: {found.reason}"
+        elif _written(description, name, pair):
+            message = f"{found.cls} does not go with what else is asked for"
         else:
             message = (
                 f"{asked.producer} to {asked.consumer} is {found.cls}, and no template of "
@@ -53,3 +56,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             )
         key = f"pipeline.{name}.{end}"
         yield Problem(message, key, value, f"{producer} -> {consumer}", f'"{default}"')
+
+
+def _written(description: KernelDescription, name: str, pair: tuple[str, str]) -> bool:
+    """Whether some template of the op connects the pair, though not this description's."""
+    kernel = description.kernel
+    return any(
+        same_pair(pair, (producer, consumer), kernel.arch)
+        for variant in kernels()[kernel.op, kernel.backend, kernel.arch, str(kernel.style)]
+        for pipeline, producer, consumer in variant.pipelines
+        if pipeline == name
+    )

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each producer warp of a stream kernel must have the same number of a tile's rows.
+
+What it checks
+    tile.m of a stream kernel that cp.async or threads feed: a multiple of its producer warps, which
+    are 8 where threads load; with cp.async 2, 4 for a gather, 8 for rows aligned to 4 bytes.
+
+Why
+    Every producer thread commits every stage once, so that the full barrier's arrive count is the
+    number of producer threads. Warps with and without rows would still have to commit alike; equal
+    parts keep them all busy.
+
+Example
+    m = 20 with threads that load: 8 producer warps.
+
+Use instead
+    The nearest multiple, which the message gives.
+"""
+
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem
+from pipegen.planning.stream.sizes import producer_warps_of
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    rows, warps = description.tile.m, producer_warps_of(description)
+    if rows is not None and rows % warps:
+        nearest = max(1, round(rows / warps)) * warps
+        why = f"each of {warps} producer warps has the same number of rows"
+        yield Problem(why, "tile.m", rows, f"multiples of {warps}", str(nearest))
