@@ -9,15 +9,15 @@ What it checks
 Why
     The weights are the tensor core's first operand, so its M counts channels and its N tokens: 64
     channels for one wgmma (PTX ISA, "wgmma.mma_async", shapes), the 128 lanes of TMEM for one
-    tcgen05.mma. The epilogue stores 16 tokens or more. A row of weights is one swizzle wide, so that
-    threads find their part of it with one XOR.
+    tcgen05.mma. The epilogue stores 16 tokens or more. A row of weights is one swizzle wide, so
+    that threads find their part of it with one XOR.
 
 Example
     n = 96: wgmma computes 64 channels for a warpgroup.
 
 Use instead
-    128 x 128 x 128. On sm_90a 16 x 64 x 128 or 64 x 64 x 128 for so few tokens, because narrow tiles
-    give every SM a share of the weights, and 256 x 128 x 64 for thousands.
+    128 x 128 x 128. On sm_90a 16 x 64 x 128 or 64 x 64 x 128 for so few tokens, because narrow
+    tiles give every SM a share of the weights, and 256 x 128 x 64 for thousands.
 """
 
 from collections.abc import Iterator
