@@ -65,7 +65,8 @@ class Dtypes(Section):
 
     a: DtypeName = Field(default="bf16", description="Element type of A (stream: of x).")
     b: DtypeName | None = Field(
-        default=None, description="Element type of B (stream: of y); A's by default."
+        default=None,
+        description="Element type of B (stream: of y); A's by default, i8 in a mixed_gemm.",
     )
     acc: Literal["f32"] = Field(default="f32", description="Accumulator type.")
     out: DtypeName | None = Field(
@@ -76,6 +77,12 @@ class Dtypes(Section):
         description=(
             "fp8 only: K tiles after which the tensor core's short accumulator is added to an f32 "
             "one; 0: never. auto: 4 if the output is f32, else 0."
+        ),
+    )
+    scale_group: Whole = Field(
+        default=0,
+        description=(
+            "mixed_gemm only: elements of K that share a scale of B; 0: one for an output channel."
         ),
     )
 

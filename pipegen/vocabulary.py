@@ -12,7 +12,7 @@ Style = Literal[
 ]
 ProducerKind = Literal["thread", "cp_async", "tma", "umma", "clc"]
 ConsumerKind = Literal["thread", "wgmma", "umma", "umma+thread", "tma_store"]
-DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2"]
+DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2", "i8", "i4"]
 
 OPS: tuple[str, ...] = get_args(Op)
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -57,6 +57,10 @@ WORD_OF: dict[str, str] = {
     "fp8": "e4m3",
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
+    "int8": "i8",
+    "s8": "i8",
+    "int4": "i4",
+    "s4": "i4",
 }
 ARCH_ALIASES: dict[str, str] = {
     "sm90": "sm_90a",
@@ -97,5 +101,8 @@ DTYPE: dict[str, Dtype] = {
         Dtype("f32", 32, "Float32", "float32", "float32"),
         Dtype("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", "float8_e4m3fn"),
         Dtype("e5m2", 8, "Float8E5M2", "float8_e5m2", "float8_e5m2"),
+        Dtype("i8", 8, "Int8", "int8", "int8"),
+        # Two a byte: no library has an array of them.
+        Dtype("i4", 4, "Int4", "int4", "uint8"),
     )
 }

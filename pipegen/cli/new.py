@@ -38,13 +38,14 @@ OPTION_OF = {
     "pipeline.mainloop.stages": "--stages",
     "pipeline.epilogue.stages": "--epilogue-stages",
     "role.consumer.warpgroups": "--consumer-warpgroups",
+    "dtype.scale_group": "--scale-group",
     "stream.y": "--y",
 }
 
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
-@click.option("--op", help="What it computes: gemm, stream.")
+@click.option("--op", help="What it computes: gemm, mixed_gemm, stream.")
 @click.option("--backend", help="cute or pallas.")
 @click.option("--arch", help="sm_90a, sm_100a.")
 @click.option(
@@ -58,8 +59,9 @@ OPTION_OF = {
 @click.option("--cta-group", help="CTAs to an MMA: 1.")
 @click.option("--tile", help="CTA tile M,N,K in elements: 128,256,64; stream: M,N.")
 @click.option("--dtype", help="Operand type: bf16, f16, e4m3, e5m2.")
-@click.option("--dtype-b", help="Type of B if it differs from A's.")
+@click.option("--dtype-b", help="Type of B if it differs from A's; mixed_gemm: i8, i4.")
 @click.option("--dtype-out", help="Output type: f32, bf16, f16.")
+@click.option("--scale-group", help="mixed_gemm: K that shares a scale; 0: one a channel.")
 @click.option("--layout", help="Majors of A and B: k,k or k,n or m,k or m,n.")
 @click.option("--consumer-warpgroups", help="sm_90a: 1 or 2; stream: 1 to 4.")
 @click.option("--y", help="stream: second input: none, matrix, row.")
@@ -139,6 +141,7 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         ("epilogue_stages", "pipeline.epilogue.stages"),
         ("consumer_warpgroups", "role.consumer.warpgroups"),
         ("cta_group", "cluster.cta_group"),
+        ("scale_group", "dtype.scale_group"),
     ):
         if options[option] is not None:
             put(key, number_or_word(options[option]))
@@ -220,13 +223,18 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     keys = [key for key in keys if key[2] == options["arch"]]
     choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
     stream = options["op"] == "stream"
-    choose("dtype", "Operand type", ["bf16", "f16", *(["f32"] if stream else ["e4m3", "e5m2"])])
+    mixed = options["op"] == "mixed_gemm"
+    others = [] if mixed else ["f32"] if stream else ["e4m3", "e5m2"]
+    choose("dtype", "Type of A" if mixed else "Operand type", ["bf16", "f16", *others])
+    if mixed:
+        choose("dtype_b", "Type of the weights", ["i8", "i4"])
+        text("scale_group", "K that shares a scale (0: one for a channel)", "0")
     try:
         offered = resolve(
             KernelDescription.model_validate(
                 {
                     "kernel": {key: options[key] for key in ("op", "backend", "arch", "style")},
-                    "dtype": {"a": options["dtype"]},
+                    "dtype": {"a": options["dtype"], "b": options["dtype_b"]},
                 }
             )
         )

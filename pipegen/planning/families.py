@@ -17,6 +17,9 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.mixed_defaults import fill_mixed
+from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
+from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
@@ -31,6 +34,9 @@ GEMM_RULES = frozenset(
     ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
 )
 GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
+MIXED_RULES = frozenset(
+    ("PG201", "PG205", "PG250", "PG251", "PG252", "PG253", "PG254", "PG401", "PG403")
+)
 
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
@@ -76,6 +82,12 @@ FAMILIES: dict[str, Family] = {
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
+    ),
+    "mixed_gemm_sm90": Family(
+        ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
+    ),
+    "mixed_gemm_sm100": Family(
+        ("tma", "mma", "transform", "epilogue"), MIXED_RULES, fill_mixed, plan_mixed_sm100_cute
     ),
 }
 

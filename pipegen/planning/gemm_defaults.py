@@ -12,7 +12,14 @@ from pipegen.vocabulary import DTYPE
 # keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
 PROMOTE_EVERY = 4
 # Warpgroups of the Blackwell roles: the loads and the MMAs are one warp each.
-BLACKWELL_WARPGROUPS = {"tma": 0, "mma": 0, "epilogue": 1, "scheduler": 0, "statistic": 1}
+BLACKWELL_WARPGROUPS = {
+    "tma": 0,
+    "mma": 0,
+    "transform": 1,
+    "statistic": 1,
+    "epilogue": 1,
+    "scheduler": 0,
+}
 # Accumulator registers of a thread that the default tile takes: half of what ptxas can hold.
 ACCUMULATOR_REGISTERS = 128
 # Of a thread that issues TMA loads. Mosaic GPU's index arithmetic spills with 40 in some jax

@@ -22,8 +22,9 @@ class SmemBudget:
     subtiles: int
     split: SmemSplit
     buffer_choices: tuple[int, ...]
+    scale_bytes: int = 0  # of a mixed GEMM, whose stages bring scales
 
     @property
     def stage_bytes(self) -> int:
         """Bytes of one stage of the ring."""
-        return self.a_bytes + self.b_bytes
+        return self.a_bytes + self.b_bytes + self.scale_bytes

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.planning.smem import smem_of, stage_range, with_stages
+from pipegen.planning.smem_mixed import depths as mixed_depths
 from pipegen.rules.pg203_mma_tile import sizes_k
 from pipegen.vocabulary import DTYPE
 
@@ -74,12 +75,19 @@ def choices_of_buffers(description: KernelDescription) -> tuple[int, ...]:
     return budget.buffer_choices if budget else ()
 
 
+def _depths(description: KernelDescription) -> tuple[int, ...]:
+    """Depths of a stage that rules PG203 and PG252 allow."""
+    if description.kernel.op == "mixed_gemm":
+        return mixed_depths(DTYPE[str(description.dtype.b)].bits)
+    return sizes_k(DTYPE[description.dtype.a].bits)
+
+
 def _too_large(
     description: KernelDescription, stage_bytes: int, capacity: int, fewest: int
 ) -> Problem:
     """The tile's stages do not fit: the deepest tile that does, if there is one."""
     tile = description.tile
-    depths = sizes_k(DTYPE[description.dtype.a].bits)
+    depths = _depths(description)
     fitting = [
         k
         for k in depths

@@ -69,4 +69,6 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
         return CLUSTERS[:1], "emit-pipeline kernels share an SM by twos, and no tiles in a cluster"
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
+    if description.kernel.op == "mixed_gemm":
+        return CLUSTERS, "a mixed GEMM shares tiles between 1 or 2 CTAs on a side"
     return every, ""
