@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_cp_async.py.j2 2693d76f95b0
-# text: e32a3fa18ef1
+# template: cute/stream_cp_async.py.j2 5ad1e7c12cd1
+# text: 1b17d8909c49
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -174,7 +174,7 @@ def stream_kernel(x, index, out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part of a tile: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
+        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
         share = (PRODUCER_M, VECTOR)
         tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         x_rows = cute.make_rmem_tensor(PRODUCER_M, cutlass.Int32)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 2693d76f95b0
-# text: 05c71c86f9b8
+# template: cute/stream_cp_async.py.j2 5ad1e7c12cd1
+# text: eefee33cd31d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -173,7 +173,7 @@ def stream_kernel(x, y, out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part of a tile: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
+        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
         share = (PRODUCER_M, VECTOR)
         tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         tYsY = cute.local_tile(sY, share, (producer_warp, lane, None))

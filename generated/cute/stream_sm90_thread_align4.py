@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 960494725f9c
-# text: ed32876ba5c4
+# template: cute/stream_thread.py.j2 38a3b0b99bf2
+# text: 31c1d65ce8c0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -165,7 +165,7 @@ def stream_kernel(x, out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part of a tile: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
+        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
         share = (PRODUCER_M, VECTOR)
         tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 960494725f9c
-# text: e3cabb9c8259
+# template: cute/stream_thread.py.j2 38a3b0b99bf2
+# text: abbc461f6ec2
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -53,8 +53,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   stores                                        | rows of t0                         | rows of t1
 
 Constraints
-  x is (ROWS, N) and out is (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the
-  last dimension contiguous, row strides and addresses multiples of 16 bytes.
+  x is (ROWS, N) and out is (M, N) with N a multiple of 8, because TMA stores 16 bytes at a
+  time; the last dimension contiguous, row strides and addresses multiples of 16 bytes.
   index is (M,) of int32 in 0 to ROWS - 1, in any order; the values are not checked.
 
 Run
@@ -175,7 +175,7 @@ def stream_kernel(x, index, tma_out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part of a tile: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
+        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
         share = (PRODUCER_M, VECTOR)
         tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)

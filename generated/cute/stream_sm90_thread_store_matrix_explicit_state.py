@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 960494725f9c
-# text: 3c0aaffee08a
+# template: cute/stream_thread.py.j2 38a3b0b99bf2
+# text: fb24f54ef4a9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -53,8 +53,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   stores                                        | rows of t0                         | rows of t1
 
 Constraints
-  x, y and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the
-  last dimension contiguous, row strides and addresses multiples of 16 bytes.
+  x, y and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a
+  time; the last dimension contiguous, row strides and addresses multiples of 16 bytes.
 
 Run
   python stream_sm90_thread_store_matrix_explicit_state.py
@@ -173,7 +173,7 @@ def stream_kernel(x, y, tma_out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part of a tile: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
+        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
         share = (PRODUCER_M, VECTOR)
         tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         tYsY = cute.local_tile(sY, share, (producer_warp, lane, None))
