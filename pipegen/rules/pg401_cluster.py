@@ -7,8 +7,9 @@ What it checks
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
     and each operand tile is cut into equal parts, one for each CTA that shares it, so a side is
-    1 or 2 here, for a cute gemm on sm_100a also 4 along M. Larger clusters leave SMs idle: an H200's 132 SMs
-    come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side along M.
+    1 or 2 here, for a cute gemm on sm_100a also 4 along M. Larger clusters leave SMs idle: an
+    H200's 132 SMs come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side
+    along M.
 
 Example
     shape = [2, 3], shape = [16, 1].
