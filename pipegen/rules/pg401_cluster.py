@@ -7,8 +7,9 @@ What it checks
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
     and each operand tile is cut into equal parts, one for each CTA that shares it, so a side is
-    1 or 2 here, on sm_100a (cute) also 4 along M. Larger clusters leave SMs idle: an H200's 132 SMs
-    come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side along M.
+    1 or 2 here, for a cute gemm on sm_100a also 4 along M. Larger clusters leave SMs idle: an
+    H200's 132 SMs come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side
+    along M.
 
 Example
     shape = [2, 3], shape = [16, 1].
@@ -37,7 +38,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     most = HARDWARE[kernel.arch].max_cluster
     if size > most:
         reason = f"{size} CTAs, and a portable cluster has at most {most}"
-    elif why_not and shape in clusters_of(kernel.backend, kernel.arch):
+    elif why_not and shape in clusters_of(description):
         reason = why_not
     elif (4, 2) in clusters:
         reason = "the template shares tiles between 1, 2 or 4 CTAs along M and 1 or 2 along N"
@@ -54,15 +55,17 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     )
 
 
-def clusters_of(backend: str, arch: str) -> tuple[tuple[int, int], ...]:
-    """The clusters that some template of a backend has on an architecture."""
-    return BLACKWELL if (backend, arch) == ("cute", "sm_100a") else CLUSTERS
+def clusters_of(description: KernelDescription) -> tuple[tuple[int, int], ...]:
+    """The clusters that some template of the op has for its backend and architecture."""
+    kernel = description.kernel
+    wide = (kernel.op, kernel.backend, kernel.arch) == ("gemm", "cute", "sm_100a")
+    return BLACKWELL if wide else CLUSTERS
 
 
 def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ...], str]:
     """The clusters that a template is written for, and why it has no other of CLUSTERS."""
     backend, style = description.kernel.backend, description.kernel.style
-    every = clusters_of(backend, description.kernel.arch)
+    every = clusters_of(description)
     if description.cluster.cta_group == 2 and every == BLACKWELL:
         return tuple(c for c in every if c[0] % 2 == 0), "a pair is two CTAs side by side along M"
     if style == "emit-pipeline":
