@@ -72,7 +72,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_rowsum_sm100": Family(
         ("tma", "mma", "epilogue", "statistic"),
-        GEMM_RULES | {"PG260"},
+        GEMM_SM100_RULES | {"PG260"},
         fill_gemm,
         plan_gemm_rowsum_sm100,
     ),
