@@ -89,7 +89,7 @@ def test_json_shape() -> None:
                     "smem_bytes": 230400,
                     "seconds": 2.35,
                     "cached": False,
-                    "kernels": [KERNEL.as_dict()],
+                    "kernels": [json.loads(json.dumps(KERNEL.as_dict()))],
                     "advisories": [],
                     "message": "",
                 },
