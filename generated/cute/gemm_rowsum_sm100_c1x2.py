@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm_rowsum | cute | sm_100a
-# template: cute/gemm_rowsum_sm100.py.j2 db936d7ab908
-# text: d7228ebc202e
+# template: cute/gemm_rowsum_sm100.py.j2 4a69fa408a17
+# text: e8f5f38323b3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -319,7 +319,9 @@ def gemm_rowsum_kernel(
                 mainloop.consumer_wait(stage)
                 if n == 0:
                     cute.copy(read_atom, sRow[None, None, stage.index], chunks)
-                # One lane arrives for its warp: not before all lanes have waited and read.
+                # The next copy writes this stage through the async proxy: all reads must be done
+                # before one lane arrives for its warp.
+                cute.arch.fence_proxy("async.shared", space="cta")
                 cute.arch.sync_warp()
                 mainloop.consumer_release(stage, op_type=pipeline.PipelineOp.AsyncThread)
                 stage.advance()
