@@ -7,7 +7,8 @@ What it checks
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
     and each operand tile is cut into equal parts, one for each CTA that shares it, so a side is
-    1 or 2 here, for a cute gemm on sm_100a also 4 along M. Larger clusters leave SMs idle: an
+    1 or 2 here, for a cute gemm or gemm_rowsum on sm_100a also 4
+    along M. Larger clusters leave SMs idle: an
     H200's 132 SMs come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side
     along M.
 
@@ -58,8 +59,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def clusters_of(description: KernelDescription) -> tuple[tuple[int, int], ...]:
     """The clusters that some template of the op has for its backend and architecture."""
     kernel = description.kernel
-    wide = (kernel.op, kernel.backend, kernel.arch) == ("gemm", "cute", "sm_100a")
-    return BLACKWELL if wide else CLUSTERS
+    wide = kernel.op in ("gemm", "gemm_rowsum") and kernel.backend == "cute"
+    return BLACKWELL if wide and kernel.arch == "sm_100a" else CLUSTERS
 
 
 def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ...], str]:
