@@ -147,3 +147,31 @@ def test_consumer_registers_never_ask_for_more_than_the_launch_gave(warpgroups, 
     allocated = arithmetic.launch_registers(threads, SM90) * threads
     assert 128 * (producer + warpgroups * consumer) <= allocated
     assert arithmetic.setmaxnreg_valid(consumer)
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted"),
+    [
+        # A (1, 0) goes along N, B (0, 1) along M; the CTA that lies on both lines counts once.
+        (arithmetic.multicast_partners((4, 2)), 5),
+        (arithmetic.multicast_partners((4, 2), 2), 3),
+        (arithmetic.multicast_partners((4, 2), 1, (1, 0)), 2),
+        (arithmetic.multicast_partners((4, 2), 1, (0, 1)), 4),
+        (arithmetic.tma_consumer_arrive_count(4, (2, 1), (0, 1)), 8),
+        # A pair is one MMA: [4, 2] has 2 x 2 pairs, of which 3 share something with one.
+        (arithmetic.umma_consumer_arrive_count((4, 2), 2), 3),
+        # One commit and four warps, for each of three partners.
+        (arithmetic.multi_consumer_arrive_count(4, (2, 2)), 15),
+        (arithmetic.thread_producer_arrive_count(4), 128),
+        (arithmetic.thread_producer_arrive_count(4, 2), 256),
+        (arithmetic.cp_async_producer_arrive_count(4), 128),
+        (arithmetic.elected_consumer_arrive_count(8), 8),
+        (arithmetic.elected_consumer_arrive_count(4, 2), 8),
+        # Two CTAs of 5 warps that read, two MMA warps, one scheduler: 13 warps.
+        (arithmetic.clc_consumer_arrive_count((2, 1), 1, 5, 1), 416),
+        (arithmetic.clc_consumer_arrive_count((2, 1), 2, 5, 1), 384),
+        (arithmetic.order_arrive_count(4), 128),
+    ],
+)
+def test_arrivals_by_hand(count, wanted):
+    assert count == wanted

@@ -15,8 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from pipegen.arithmetic import tma_consumer_arrive_count, umma_consumer_arrive_count
+from pipegen.arithmetic import (
+    clc_consumer_arrive_count,
+    cp_async_producer_arrive_count,
+    elected_consumer_arrive_count,
+    multi_consumer_arrive_count,
+    order_arrive_count,
+    thread_producer_arrive_count,
+    tma_consumer_arrive_count,
+    umma_consumer_arrive_count,
+)
 from pipegen.compiling.installed import dsl as find_dsl
+from pipegen.protocols import protocols
 
 TRACE = Path(__file__).with_name("trace_counts.py")
 WARP = 32
@@ -45,12 +55,26 @@ SM90 = [
     )
     for (m, n), warps in itertools.product(CLUSTERS, (1, 4, 8))
 ]
+SM90 += [
+    (
+        derived("PipelineTmaAsync", (1, m, n), consumer=WARP * 4, mcast_mode=mode),
+        (1, tma_consumer_arrive_count(4, (m, n), mode), TX_COUNT),
+    )
+    for (m, n), mode in itertools.product(CLUSTERS, ((1, 0), (0, 1)))
+]
 SM100 = [
     (
         derived("PipelineTmaUmma", (v, m, n), consumer=WARP),
-        (1, umma_consumer_arrive_count((m, n)), TX_COUNT),
+        (1, umma_consumer_arrive_count((v * m, n), v), TX_COUNT),
     )
     for v, m, n in PAIRED
+]
+SM100 += [
+    (
+        derived("PipelineTmaUmma", (1, m, n), consumer=WARP, mcast_mode=mode),
+        (1, umma_consumer_arrive_count((m, n), 1, mode), TX_COUNT),
+    )
+    for (m, n), mode in itertools.product(CLUSTERS, ((1, 0), (0, 1)))
 ]
 SM100 += [
     (
@@ -60,20 +84,65 @@ SM100 += [
             consumer_umma=WARP,
             consumer_async=WARP * warps,
         ),
-        (
-            1,
-            umma_consumer_arrive_count((m, n)) + tma_consumer_arrive_count(warps, (m, n)),
-            TX_COUNT,
-        ),
+        (1, multi_consumer_arrive_count(warps, (m, n)), TX_COUNT),
     )
     for (m, n), warps in itertools.product(CLUSTERS, (1, 4))
 ]
 
+# Classes that take the count as it is given: who calls is the kernel's affair. What they initialise
+# is what the emitted kernels pass.
+AS_GIVEN_ANYWHERE = [
+    (
+        ask("PipelineAsync", producer=WARP * 4, consumer=8),
+        (thread_producer_arrive_count(4), elected_consumer_arrive_count(8), 0),
+    ),
+    (
+        ask("PipelineCpAsync", producer=WARP * 4, consumer=8),
+        (cp_async_producer_arrive_count(4), elected_consumer_arrive_count(8), 0),
+    ),
+    (
+        ask("PipelineOrder", producer=WARP * 4, depth=1, length=2),
+        (order_arrive_count(4), None, 0),
+    ),
+]
+AS_GIVEN_SM100 = [
+    (
+        ask("PipelineAsyncUmma", producer=WARP * 4 * v, consumer=1, cluster=[v, 1, 1]),
+        (thread_producer_arrive_count(4, v), 1, 0),
+    )
+    for v in (1, 2)
+]
+AS_GIVEN_SM100 += [
+    (
+        ask("PipelineUmmaAsync", consumer=4 * v, cluster=[v, 1, 1]),
+        (1, elected_consumer_arrive_count(4, v), 0),
+    )
+    for v in (1, 2)
+]
+AS_GIVEN_SM100 += [
+    (
+        # Of each CTA the load warp and four epilogue warps, of each MMA one warp, one scheduler.
+        ask("PipelineClcFetchAsync", consumer=threads, cluster=[v, m, n], tx_count=16),
+        (1, clc_consumer_arrive_count((v * m, n), v, 5, 1), 16),
+    )
+    for v, m, n, threads in (
+        (1, 1, 1, 32 * 7),
+        (1, 2, 1, 32 * 13),
+        (2, 1, 1, 32 * 12),
+        (2, 2, 2, 32 * 45),
+    )
+]
+CASES = [
+    ("sm_90a", SM90, AS_GIVEN_ANYWHERE),
+    ("sm_100a", SM100, AS_GIVEN_ANYWHERE + AS_GIVEN_SM100),
+]
 
-@pytest.fixture(scope="module", params=[("sm_90a", SM90), ("sm_100a", SM100)], ids=lambda p: p[0])
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case[0])
 def traced(request):
     """What the DSL initialises, beside what we expect."""
-    arch, cases = request.param
+    arch, derives, given = request.param
+    cases = derives + given
     found = find_dsl("cute")
     if found.reason:
         pytest.skip(found.reason)
@@ -91,16 +160,25 @@ def traced(request):
 
 def test_the_dsl_agrees_with_the_arithmetic(traced):
     """Each class, warps and cluster: arrivals that fill, arrivals that empty, bytes that arm."""
-    for (request, (full, empty, tx_count)), counts in traced:
-        assert (counts["full"], counts["empty"], counts["tx_count"]) == (
-            full,
-            empty,
-            tx_count,
-        ), request
-        assert counts["barriers"] == 2 * request[1]["stages"]
+    for (request, expected), counts in traced:
+        assert (counts["full"], counts["empty"], counts["tx_count"]) == expected, request
+
+
+def test_every_class_has_as_many_barriers_as_planned(traced):
+    """A full and an empty one a stage; PipelineOrder one a group and depth."""
+    for ((name, asked), _), counts in traced:
+        wanted = asked["depth"] * asked["length"] if "depth" in asked else 2 * asked["stages"]
+        assert counts["barriers"] == wanted, name
+
+
+def test_every_class_with_barriers_is_traced():
+    """PipelineTmaStore has none."""
+    named = {name for _, *cases in CASES for requests in cases for (name, _), _ in requests}
+    assert named == set(protocols()) - {"PipelineTmaStore"}
 
 
 def test_counts_in_threads_would_be_noticed(traced):
-    """The usual mistake: threads in the place of warps."""
+    """The usual mistake, where the class itself knows better: threads in the place of warps."""
     for (request, (_, empty, _)), counts in traced:
-        assert counts["empty"] != WARP * empty, request
+        if request[1].get("derive"):
+            assert counts["empty"] != WARP * empty, request

@@ -44,6 +44,7 @@ def create(name, ask, storage):
         made["consumer_group"] = group(ask["consumer"])
     if ask.get("derive"):
         made["enable_multicast_signaling"] = True
+        made["mcast_mode_mn"] = tuple(ask.get("mcast_mode", (1, 1)))
     return getattr(pipeline, name).create(**made)
 
 

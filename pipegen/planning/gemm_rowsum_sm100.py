@@ -5,6 +5,7 @@ with a second reader of each stage."""
 from dataclasses import replace
 
 from pipegen.arithmetic import (
+    multi_consumer_arrive_count,
     multicast_partners,
     tma_consumer_arrive_count,
     umma_consumer_arrive_count,
@@ -73,7 +74,7 @@ def _numbers(description: KernelDescription) -> tuple[Number, ...]:
         ),
         Number(
             "mainloop_empty_arrive_count",
-            commits + arrives,
+            multi_consumer_arrive_count(STATISTIC_WARPS, cluster),
             "arrivals",
             f"{commits} + {arrives}",
             "cutlass.pipeline.PipelineTmaMultiConsumersAsync.create: both groups together",

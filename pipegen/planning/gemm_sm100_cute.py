@@ -2,7 +2,7 @@
 """Plan of the CuTe DSL Blackwell GEMM: TMA -> tcgen05 mainloop, accumulators in TMEM, TMA store
 epilogue; one CTA or a pair to an MMA; tiles by a persistent grid or by cluster launch control."""
 
-from pipegen.arithmetic import umma_consumer_arrive_count
+from pipegen.arithmetic import elected_consumer_arrive_count, umma_consumer_arrive_count
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, WARP
 from pipegen.planning.gemm_sm100_cute_numbers import (
@@ -36,7 +36,7 @@ def plan_gemm_sm100_cute(
             stage_bytes=budget.stage_bytes,
             tx_count=group * budget.stage_bytes,
             full_arrive_count=1,
-            empty_arrive_count=umma_consumer_arrive_count((cluster[0] // group, cluster[1])),
+            empty_arrive_count=umma_consumer_arrive_count(cluster, group),
             filled_by="TMA loads of one A and one B tile",
             emptied_by="a tcgen05 commit, once the MMAs before it have read SMEM",
         ),
@@ -49,7 +49,7 @@ def plan_gemm_sm100_cute(
             stage_bytes=4 * (description.tile.m or 0) * (description.tile.n or 0),
             tx_count=None,
             full_arrive_count=1,
-            empty_arrive_count=group * EPILOGUE_WARPS,
+            empty_arrive_count=elected_consumer_arrive_count(EPILOGUE_WARPS, group),
             filled_by="the MMAs of all K tiles, then one tcgen05 commit",
             emptied_by="one lane of each epilogue warp, once its part is in registers",
         ),

@@ -3,6 +3,8 @@
 
 from pipegen.arithmetic import (
     align_up,
+    clc_consumer_arrive_count,
+    elected_consumer_arrive_count,
     fewest_store_buffers,
     multicast_partners,
     ring_barrier_bytes,
@@ -23,14 +25,9 @@ EPILOGUE_WARPS = 4  # a warp reaches the 32 TMEM lanes of its number modulo 4 (P
 
 
 def answer_arrive_count(cluster_mn: tuple[int, int], cta_group: int) -> int:
-    """Arrivals at the cluster's first CTA that free one answer of a `PipelineClcFetchAsync`.
-
-    Each thread that reads arrives once: in each CTA the TMA warp and the epilogue warps, for each
-    MMA one MMA warp, and in the cluster one scheduler warp
-    (DSL, `PipelineClcFetchAsync.consumer_release`, and `create`: consumer_mask = 0).
-    """
-    ctas = cluster_mn[0] * cluster_mn[1]
-    return WARP * (ctas * (1 + EPILOGUE_WARPS) + ctas // cta_group + 1)
+    """Arrivals that free one answer: in each CTA the TMA and the epilogue warps read it, and one
+    MMA warp for each MMA."""
+    return clc_consumer_arrive_count(cluster_mn, cta_group, 1 + EPILOGUE_WARPS, 1)
 
 
 def gemm_sm100_numbers(
@@ -47,7 +44,7 @@ def gemm_sm100_numbers(
     columns = tmem_columns(accumulators, n)
     group, answers = cta_group_of(description), answers_of(description)
     pairs = (cluster[0] // group, cluster[1])
-    partners = multicast_partners(pairs)
+    partners = multicast_partners(cluster, group)
     per_cta = f"{budget.a_bytes} + {budget.b_bytes}"
     b_rows = f"{n}" if group == 1 else f"{n} / 2"
     scheduler_warps = 1 if answers else 0
@@ -95,7 +92,7 @@ def gemm_sm100_numbers(
         ),
         Number(
             "mainloop_empty_arrive_count",
-            umma_consumer_arrive_count(pairs),
+            umma_consumer_arrive_count(cluster, group),
             "arrivals",
             (
                 f"1 commit of the MMA warp of each of {partners} multicast partners"
@@ -113,7 +110,7 @@ def gemm_sm100_numbers(
         ),
         Number(
             "accumulator_empty_arrive_count",
-            group * EPILOGUE_WARPS,
+            elected_consumer_arrive_count(EPILOGUE_WARPS, group),
             "arrivals",
             f"1 elected lane of each of {EPILOGUE_WARPS} epilogue warps"
             + (" of both CTAs" if group == 2 else ""),

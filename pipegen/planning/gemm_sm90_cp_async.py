@@ -7,9 +7,15 @@ Beside the mainloop's producer it is the GEMM that loads by TMA, whose plan it t
 from dataclasses import replace
 from typing import Any
 
-from pipegen.arithmetic import COPY_OVERHEAD, RowCopies, row_copies
+from pipegen.arithmetic import (
+    COPY_OVERHEAD,
+    RowCopies,
+    cp_async_producer_arrive_count,
+    elected_consumer_arrive_count,
+    row_copies,
+)
 from pipegen.description import KernelDescription
-from pipegen.hardware import SETMAXNREG_STEP, SWIZZLE_BYTES, WARPGROUP
+from pipegen.hardware import SETMAXNREG_STEP, SWIZZLE_BYTES, WARP, WARPGROUP
 from pipegen.planning.formulas import registers_or_given
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.model import Number, Plan
@@ -42,14 +48,14 @@ def plan_gemm_sm90_cp_async(
     )
     mainloop, epilogue = base.pipelines
     producer, consumer = base.roles
-    warps = consumer.threads // 32
+    warps = consumer.threads // WARP
     mainloop = replace(
         mainloop,
         producer="cp_async",
         construct="PipelineCpAsync",
         tx_count=None,
-        full_arrive_count=producer.threads,
-        empty_arrive_count=warps,
+        full_arrive_count=cp_async_producer_arrive_count(producer.threads // WARP),
+        empty_arrive_count=elected_consumer_arrive_count(warps),
         filled_by="cp.async copies of one A and one B tile, a part by each producer thread",
         emptied_by="one elected lane of each consumer warp, one step after its wgmma",
     )
@@ -86,14 +92,14 @@ def _numbers(
         ),
         "mainloop_full_arrive_count": Number(
             "mainloop_full_arrive_count",
-            WARPGROUP,
+            cp_async_producer_arrive_count(WARPGROUP // WARP),
             "arrivals",
             "1 of each of 128 producer threads",
             "cutlass.pipeline.PipelineCpAsync.producer_commit: cp.async.mbarrier.arrive.noinc",
         ),
         "mainloop_empty_arrive_count": Number(
             "mainloop_empty_arrive_count",
-            warps,
+            elected_consumer_arrive_count(warps),
             "arrivals",
             f"{warps} consumer warps",
             "cutlass.pipeline.PipelineAsync.consumer_release: 1 a call, under elect_one",

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan of the CuTe DSL Blackwell mixed GEMM: threads convert the weights into TMEM for tcgen05."""
 
-from pipegen.arithmetic import ring_barrier_bytes, tmem_columns
+from pipegen.arithmetic import (
+    elected_consumer_arrive_count,
+    ring_barrier_bytes,
+    thread_producer_arrive_count,
+    tma_consumer_arrive_count,
+    tmem_columns,
+    umma_consumer_arrive_count,
+)
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX, WARP
 from pipegen.planning.formulas import stages_or_given
@@ -19,6 +26,7 @@ from pipegen.planning.smem_mixed import (
 
 # A warp reaches the 32 TMEM lanes of its number modulo 4 (PTX, "tcgen05.ld", "tcgen05.st").
 LANE_WARPS = 4
+A_ONLY, B_ONLY = (1, 0), (0, 1)  # what a stage holds, as mcast_mode_mn
 WARPS = 2 * LANE_WARPS + 2  # epilogue and transform, and one for the MMAs, one for the loads
 
 
@@ -30,7 +38,7 @@ def plan_mixed_sm100_cute(
     if budget is None:
         raise ValueError(f"no sizes to plan with: {description.tile}")
     m, n = description.tile.m or 0, description.tile.n or 0
-    cluster_m, cluster_n = description.cluster.shape or (1, 1)
+    cluster = description.cluster.shape or (1, 1)
     stages, converted = budget.split.stages, transform_stages(description)
     weights_bytes = budget.b_bytes + budget.scale_bytes
     pipelines = (
@@ -43,7 +51,7 @@ def plan_mixed_sm100_cute(
             stage_bytes=budget.a_bytes,
             tx_count=budget.a_bytes,
             full_arrive_count=1,
-            empty_arrive_count=cluster_n,
+            empty_arrive_count=umma_consumer_arrive_count(cluster, 1, A_ONLY),
             filled_by="a TMA load of one A tile",
             emptied_by="a tcgen05 commit, once the MMAs before it have read SMEM",
         ),
@@ -56,7 +64,7 @@ def plan_mixed_sm100_cute(
             stage_bytes=weights_bytes,
             tx_count=weights_bytes,
             full_arrive_count=1,
-            empty_arrive_count=LANE_WARPS * cluster_m,
+            empty_arrive_count=tma_consumer_arrive_count(LANE_WARPS, cluster, B_ONLY),
             filled_by=f"TMA loads of one B tile{' and its scales' if budget.scale_bytes else ''}",
             emptied_by="one lane of each transform warp, once it has read its channels",
         ),
@@ -68,7 +76,7 @@ def plan_mixed_sm100_cute(
             stages=converted,
             stage_bytes=2 * n * (description.tile.k or 0),
             tx_count=None,
-            full_arrive_count=WARP * LANE_WARPS,
+            full_arrive_count=thread_producer_arrive_count(LANE_WARPS),
             empty_arrive_count=1,
             filled_by="the transform threads, a channel each, in TMEM",
             emptied_by="a tcgen05 commit, once the MMAs before it have read TMEM",
@@ -82,7 +90,7 @@ def plan_mixed_sm100_cute(
             stage_bytes=4 * m * n,
             tx_count=None,
             full_arrive_count=1,
-            empty_arrive_count=LANE_WARPS,
+            empty_arrive_count=elected_consumer_arrive_count(LANE_WARPS),
             filled_by="the MMAs of all K tiles, then one tcgen05 commit",
             emptied_by="one lane of each epilogue warp, once its part is in registers",
         ),
@@ -119,7 +127,8 @@ def _numbers(
     given: KernelDescription, description: KernelDescription, budget: SmemBudget
 ) -> tuple[Number, ...]:
     m = description.tile.m or 0
-    cluster_m, cluster_n = description.cluster.shape or (1, 1)
+    cluster = description.cluster.shape or (1, 1)
+    cluster_m, cluster_n = cluster
     stages, converted = budget.split.stages, transform_stages(description)
     held = transform_columns(description)
     used = ACCUMULATORS * m + converted * held
@@ -142,21 +151,21 @@ def _numbers(
         ),
         Number(
             "mainloop_empty_arrive_count",
-            cluster_n,
+            umma_consumer_arrive_count(cluster, 1, A_ONLY),
             "arrivals",
             f"1 commit of the MMA warp of each of {cluster_n} CTAs that share A",
             "cutlass.pipeline.PipelineTmaUmma.create, mcast_mode_mn = (1, 0)",
         ),
         Number(
             "weights_empty_arrive_count",
-            LANE_WARPS * cluster_m,
+            tma_consumer_arrive_count(LANE_WARPS, cluster, B_ONLY),
             "arrivals",
             f"{LANE_WARPS} transform warps of each of {cluster_m} CTAs that share B",
             "cutlass.pipeline.PipelineTmaAsync.create, mcast_mode_mn = (0, 1)",
         ),
         Number(
             "transform_full_arrive_count",
-            WARP * LANE_WARPS,
+            thread_producer_arrive_count(LANE_WARPS),
             "arrivals",
             f"{WARP} * {LANE_WARPS}",
             "cutlass.pipeline.PipelineAsync.producer_commit: one for each calling thread",
