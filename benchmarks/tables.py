@@ -24,17 +24,33 @@ def read(name: str) -> dict[str, Any]:
 
 
 def speed_table(results: list[dict[str, Any]]) -> list[str]:
-    """Modules by rows, sizes by columns: TFLOP/s, the ratio to cuBLAS, and the fastest tile."""
+    """Modules by rows, sizes by columns: the rate, the ratio to the peer, and the fastest tile."""
     sizes = [(row["m"], row["n"], row["k"]) for row in results[0]["rows"]]
-    heads = [f"{m} x {n} x {k}" for m, n, k in sizes]
+    heads = [" x ".join(str(side) for side in size if side > 1) for size in sizes]
+    peers = dict.fromkeys(result["peer"] for result in results)
     lines = [
+        f"{results[0]['unit']}, the ratio to {' or '.join(peers)} in the same interleaved rounds"
+        f"{', and the fastest of several tiles' if timed_tiles(results) else ''}:",
+        "",
         "| module | " + " | ".join(heads) + " |",
         "| --- |" + " --- |" * len(heads),
     ]
     for result in results:
-        cells = [f"{row['rate']:.0f} ({row['ratio']:.3f}), {row['tile']}" for row in result["rows"]]
+        cells = [cell(result["module"], row) for row in result["rows"]]
         lines.append(f"| `{result['module']}` | " + " | ".join(cells) + " |")
     return lines
+
+
+def timed_tiles(results: list[dict[str, Any]]) -> bool:
+    """Whether each kernel was timed with several tiles."""
+    return any(len(row["rates"]) > 1 for result in results for row in result["rows"])
+
+
+def cell(module: str, row: dict[str, Any]) -> str:
+    """The rate with three digits, the ratio, and the tile if there was a choice."""
+    rate = f"{row['rate']:.0f}" if row["rate"] >= 100 else f"{row['rate']:.3g}"
+    tile = f", {row['tile']}" if len(row["rates"]) > 1 else ""
+    return f"{rate} ({row['ratio']:.3f}){tile}"
 
 
 def verify_lines(results: list[dict[str, Any]]) -> list[str]:
@@ -55,15 +71,39 @@ def verify_lines(results: list[dict[str, Any]]) -> list[str]:
     return lines + ([f"Without a result: {', '.join(failed)}."] if failed else [])
 
 
+def modules() -> dict[str, Path]:
+    """Every emitted module by its file's name."""
+    return {path.name: path for path in sorted((HERE.parent / "generated").rglob("*.py"))}
+
+
 def changed_since(results: list[dict[str, Any]]) -> list[str]:
     """Modules whose code is not what ran (comments aside)."""
-    paths = {path.name: path for path in (HERE.parent / "generated").rglob("*.py")}
+    paths = modules()
     return [
         result["module"]
         for result in results
         if result["module"] not in paths
-        or result.get("code") not in (None, code_digest(paths[result["module"]]))
+        or result.get("code") != code_digest(paths[result["module"]])
     ]
+
+
+def file_lists(results: list[dict[str, Any]]) -> list[str]:
+    """For each file whether it ran on an H200, or was compiled only."""
+    changed = set(changed_since(results))
+    ran = {
+        result["module"]
+        for result in results
+        if result["module"] not in changed and all(row["passed"] for row in result["rows"])
+    }
+    lists = {
+        "Run on an H200, and compiled": [name for name in modules() if name in ran],
+        "Compiled only": [name for name in modules() if name not in ran],
+    }
+    lines = []
+    for title, names in lists.items():
+        lines += [f"<details><summary>{title}: {len(names)} files</summary>", ""]
+        lines += [", ".join(f"`{name}`" for name in names) + ".", "", "</details>", ""]
+    return lines
 
 
 def tables() -> str:
@@ -72,22 +112,13 @@ def tables() -> str:
     facts = verify["machine"]
     versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
     changed = changed_since(verify["results"])
-    lines = verify_lines(verify["results"])
-    lines += ["", verify["note"]] if "note" in verify else []
+    lines = [*verify_lines(verify["results"]), "", *file_lists(verify["results"])]
     if changed:
         names = ", ".join(f"`{name}`" for name in changed)
-        lines += ["", f"Code changed since that run: {names}."]
-    lines += [
-        "",
-        "bf16, TFLOP/s, the ratio to cuBLAS (`torch.mm`) in the same interleaved rounds, and the "
-        "tile: the fastest of those in the command (`benchmarks/hopper_speed_*.json`):",
-    ]
+        lines += [f"Code changed since that run: {names}.", ""]
     for path in sorted(HERE.glob("hopper_speed_*.json")):
-        speed = read(path.name)
-        lines += ["", *speed_table(speed["results"])]
-        lines += ["", speed["note"]] if "note" in speed else []
+        lines += [*speed_table(read(path.name)["results"]), ""]
     lines += [
-        "",
         f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands: "
         "`benchmarks/`, `hopper_verify.json`, `hopper_speed_*.json`, `launcher.json`.",
     ]
