@@ -625,6 +625,28 @@ def test_what_a_module_imports_from_its_folder_is_in_the_key(tmp_path: Path, hel
     assert compile_key(module) != broken
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import helper",
+        "import os, helper.deep as h",
+        "    from helper.deep import x",
+        "from helper import (",
+        "if True: import helper",
+        "x = 1; import helper  # why",
+        "import os, \\\n    helper",
+        "try: from helper import x",
+    ],
+)
+def test_every_form_of_an_import_is_seen(line: str) -> None:
+    assert "helper" in caching._import_names(f"x = 0\n{line}\ny = 1\n")
+
+
+def test_words_that_are_no_import_name_nothing() -> None:
+    text = "important = helper\n# import helper\nx = {'a': 1}  # from helper import x\n"
+    assert caching._import_names(text) == set()
+
+
 def test_broken_import_is_seen_through_the_cache(tmp_path: Path) -> None:
     cache = CompileCache(tmp_path / "cache")
     helper = tmp_path / "helper.py"

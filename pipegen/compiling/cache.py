@@ -5,12 +5,12 @@ One JSON file an entry. An entry that cannot be read is treated as absent and wr
 cache that cannot be written only costs time.
 """
 
-import ast
 import contextlib
 import hashlib
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -136,18 +136,26 @@ def _imported(module: Module) -> Iterable[str]:
                 texts.append(text)
 
 
+# An import statement's beginning: at a line's start, or after a one-liner's colon or semicolon.
+_IMPORT = re.compile(r"(?:^|[:;])[ \t\f]*(?:from\s+(\w+)|import\s+([^;#]*))")
+
+
 def _import_names(text: str) -> set[str]:
-    """The first parts of the names that the import statements of a source mention."""
-    try:
-        tree = ast.parse(text.removeprefix("\ufeff"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()  # it does not compile either, and errors are not kept
+    """The first parts of the names that the import statements of a source mention.
+
+    Read line by line, which is ten times quicker than a syntax tree; lines of a docstring that look
+    like imports count too, and a file that they name is one file too many in the key, no more.
+    """
     names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module.partition(".")[0])
+    joined = text.removeprefix("\ufeff").replace("\\\n", " ")
+    for line in joined.splitlines():
+        if "import" not in line:
+            continue
+        for package, listed in _IMPORT.findall(line):
+            names.update([package] if package else [])
+            names.update(
+                part.split(".")[0].split()[0] for part in listed.split(",") if part.strip()
+            )
     return names
 
 
