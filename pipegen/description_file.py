@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from pipegen.description import KernelDescription
-from pipegen.errors import InputError, Problem, listing, nearest_word
+from pipegen.errors import InputError, Problem, listing, nearest_number, nearest_word
 from pipegen.vocabulary import WORD_OF
 
 # A description is a few hundred bytes; anything near this size is some other file.
@@ -22,11 +22,13 @@ MAX_DEPTH = 20
 
 _PAIR = "an array of two whole numbers"
 _WHOLE = "a whole number of at most 2147483647"
+_TRUTH = "true, false"
 _TYPE_WORDS = {
     "less_than_equal": _WHOLE,
     "greater_than_equal": "a whole number of at least -2147483648",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
+    "bool_type": _TRUTH,
     "string_type": "a string",
     "string_unicode": "a string of Unicode characters",
     "tuple_type": _PAIR,
@@ -224,8 +226,10 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
     nearest = ""
     for each in entries:
         if each["type"] == "literal_error":
-            expected = each["ctx"]["expected"].replace(" or ", ", ")
-            allowed_words += [word.strip().strip("'") for word in expected.split(",")]
+            expected = each["ctx"]["expected"].replace(" or ", ", ").split(", ")
+            if all(word.isdigit() for word in expected) and expected != ["1"]:
+                return _number_problem(key, value, expected, file)
+            allowed_words += [word.strip("'") for word in expected]
         else:
             allowed_words.append(_TYPE_WORDS.get(each["type"], "another kind of value"))
     words = [word for word in allowed_words if word not in _TYPE_WORDS.values()]
@@ -241,6 +245,8 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
         nearest = str(round(value))
     if _PAIR in allowed_words:
         nearest = "[2, 1]"
+    if allowed_words == [_TRUTH]:
+        nearest = "false" if value in (0, "false", "False", "no", "off") else "true"
     message = "not one of the known words" if words and isinstance(value, str) else "wrong type"
     if nearest and nearest in words:
         nearest = f'"{nearest}"'
@@ -248,6 +254,18 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
     if words == ["1"]:
         choices, nearest, message = "1", "1", "this version of pipegen reads format 1 only"
     return Problem(message, key, value, choices, nearest, file=file)
+
+
+def _number_problem(key: str, value: object, expected: list[str], file: str) -> Problem:
+    """A key that takes a few numbers only."""
+    near = expected[0]
+    if isinstance(value, int | float) and math.isfinite(value):
+        near = nearest_number(int(value), [int(word) for word in expected])
+    elif str(value) in expected:
+        near = str(value)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    message = "no such number" if number else "wrong type"
+    return Problem(message, key, value, listing(expected), near, file=file)
 
 
 def usable_words(key: str, words: list[str]) -> set[str]:

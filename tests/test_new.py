@@ -113,6 +113,45 @@ def test_errors_name_the_option(pipegen, tmp_path, options, words):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arch", "setting", "toml"),
+    [
+        ("sm_100a", "scheduler.tiles=clc", '[scheduler]\ntiles = "clc"\n'),
+        ("sm_100a", "cluster.cta_group=2", "[cluster]\ncta_group = 2\n"),
+        ("sm_90a", "scheduler.consumers = ping-pong", '[scheduler]\nconsumers = "ping-pong"\n'),
+        ("sm_90a", "layout.gather=true", "[layout]\ngather = true\n"),
+        ("sm_90a", "cluster.shape=[1, 2]", "[cluster]\nshape = [1, 2]\n"),
+        ("sm_90a", 'dtype.a="f16"', '[dtype]\na = "f16"\n'),
+    ],
+)
+def test_any_key_can_be_set(pipegen, arch, setting, toml):
+    kernel = ("--op", "gemm", "--backend", "cute", "--arch", arch)
+    result = pipegen("new", "k", *kernel, "--set", setting)
+    assert result.exit_code == 0, result.stderr
+    assert toml in Path("k.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("nonsense", "--set: needs a dotted key"),
+        ("tiles=clc", "--set: needs a dotted key"),
+        ("scheduler.tiles=", "--set: needs a dotted key"),
+        ("scheduler.tiles=clc", "--set scheduler.tiles: scheduler.tiles = "),
+        ("layout.gather=maybe", "Allowed: true, false. Nearest valid choice: true."),
+        ("tile.q=3", "--set tile.q: tile.q = 3: unknown key"),
+        ("kernel.op.x=3", "--op: kernel.op = {x = 3}: wrong type"),
+        ("tile.m=[1", "tile.m = "),
+    ],
+)
+def test_a_wrong_setting_is_named(pipegen, tmp_path, setting, complaint):
+    result = pipegen("new", "k", *GEMM, "--set", setting)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["my-gemm", "class", "1st", "a b", "../x", "", "torch", "json"])
 def test_names_that_are_no_identifier(pipegen, tmp_path, name):
     result = pipegen("new", name, *GEMM)

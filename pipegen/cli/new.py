@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ EPILOG = """\b
 Examples:
   pipegen new my_gemm --op gemm --backend cute --arch sm_90a --cluster 2,1 -o kernels
   pipegen new my_gemm --op gemm --backend pallas --arch sm_90a --tile 128,256,64 --dry-run
+  pipegen new my_copy --op stream --backend cute --arch sm_90a --set layout.gather=true --dry-run
   pipegen new                              asks
 """
 
@@ -45,18 +47,18 @@ OPTION_OF = {
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
-@click.option("--op", help="What it computes: gemm, mixed_gemm, stream.")
+@click.option("--op", help="What it computes: gemm, gemm_rowsum, mixed_gemm, stream.")
 @click.option("--backend", help="cute or pallas.")
 @click.option("--arch", help="sm_90a, sm_100a.")
 @click.option(
     "--style", help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline."
 )
-@click.option("--producer", help="Who fills a mainloop stage: tma.")
-@click.option("--consumer", help="Who empties it: wgmma; umma on sm_100a.")
+@click.option("--producer", help="Who fills a mainloop stage: tma, cp_async, thread (stream).")
+@click.option("--consumer", help="Who empties it: wgmma, umma (sm_100a), thread (stream).")
 @click.option("--stages", help="Mainloop stages: a number, or auto.")
 @click.option("--epilogue-stages", help="Epilogue buffers: a number, or auto.")
 @click.option("--cluster", help="CTAs along M and N: 2,1.")
-@click.option("--cta-group", help="CTAs to an MMA: 1.")
+@click.option("--cta-group", help="CTAs to an MMA: 1, or 2 on sm_100a.")
 @click.option("--tile", help="CTA tile M,N,K in elements: 128,256,64; stream: M,N.")
 @click.option("--dtype", help="Operand type: bf16, f16, e4m3, e5m2.")
 @click.option("--dtype-b", help="Type of B if it differs from A's; mixed_gemm: i8, i4.")
@@ -65,6 +67,13 @@ OPTION_OF = {
 @click.option("--layout", help="Majors of A and B: k,k or k,n or m,k or m,n.")
 @click.option("--consumer-warpgroups", help="sm_90a: 1 or 2; stream: 1 to 4.")
 @click.option("--y", help="stream: second input: none, matrix, row.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any key of the description: scheduler.tiles=clc. May be repeated.",
+)
 @click.option(
     "-o",
     "--output",
@@ -96,7 +105,7 @@ def command(name: str | None, output: Path, dry_run: bool, diff: bool, **options
         description: KernelDescription = description_from_data(data)
     except InputError as error:
         raise InputError(
-            replace(problem, file=OPTION_OF.get(problem.key, "pipegen new"))
+            replace(problem, file=OPTION_OF.get(problem.key, option_that_set(problem.key, options)))
             for problem in error.problems
         ) from None
     made = plan(description)
@@ -112,6 +121,12 @@ def command(name: str | None, output: Path, dry_run: bool, diff: bool, **options
         click.echo(f"next: pipegen check {output / name}.toml")
 
 
+def option_that_set(key: str, options: dict[str, Any]) -> str:
+    """`--set KEY` if that is where a key comes from, else the command."""
+    given = (setting.partition("=")[0].strip() for setting in options["settings"])
+    return f"--set {key}" if key in given else "pipegen new"
+
+
 def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options as the nested data of a description; words that are no numbers stay words."""
     data: dict[str, Any] = {"pipegen": 1, "kernel": {"name": name}}
@@ -120,7 +135,9 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         *path, leaf = key.split(".")
         table = data
         for part in path:
-            table = table.setdefault(part, {})
+            inner = table.setdefault(part, {})
+            # A value where a table should be: the model says so.
+            table[part] = table = inner if isinstance(inner, dict) else {}
         table[leaf] = value
 
     for key in ("op", "backend", "arch", "style"):
@@ -175,7 +192,32 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
                 continue
             for key, part in zip(keys, parts, strict=True):
                 put(f"{section}.{key}", part)
+    for setting in options["settings"]:
+        put(*key_and_value(setting))
     return data
+
+
+def key_and_value(setting: str) -> tuple[str, Any]:
+    """`KEY=VALUE`: a dotted key, and a TOML value or a word."""
+    from pipegen.errors import InputError, Problem
+
+    key, equals, text = setting.partition("=")
+    key, text = key.strip(), text.strip()
+    if not equals or not re.fullmatch(r"\w+(\.\w+)+", key) or not text:
+        raise InputError(
+            Problem(
+                f"needs a dotted key, = and a value, got {setting!r}",
+                file="--set",
+                allowed="KEY=VALUE",
+                nearest="scheduler.tiles=clc",
+            )
+        )
+    if re.fullmatch(r"-?[0-9]+|true|false|\[.*\]|\".*\"", text):
+        try:
+            return key, tomllib.loads(f"value = {text}")["value"]
+        except (tomllib.TOMLDecodeError, ValueError):
+            return key, text
+    return key, text
 
 
 def number_or_word(text: str) -> int | str:

@@ -26,6 +26,14 @@ from pipegen.vocabulary import OPTIONS
 
 GENERAL = True
 
+# What the architecture itself does not have.
+ABSENT = {
+    ("scheduler.tiles", "sm_90a"): "cluster launch control, which hands out tiles, begins with "
+    "sm_100a",
+    ("pipeline.mainloop.expected_tx", "sm_90a"): "bytes for each acquire exist on PipelineTmaUmma "
+    "only, which begins with sm_100a",
+}
+
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     template = template_of(description)
@@ -41,6 +49,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         variants = kernels()[kernel.op, kernel.backend, kernel.arch, str(kernel.style)]
         if any(value in variant.values(option) for variant in variants):
             why = "it does not go with what else is asked for"
+        why = ABSENT.get((option, kernel.arch), why)
         yield Problem(
             why,
             option,
