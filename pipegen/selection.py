@@ -62,8 +62,13 @@ class Selection:
 
     @property
     def templates(self) -> tuple[Template, ...]:
-        """Templates that exist and emit this pair."""
-        return tuple(t for t in _templates_of(self.row, self.arch, self.style) if t.exists)
+        """Templates that exist and emit this pair: for wgmma, those whose threads issue it."""
+        return tuple(
+            template
+            for template in _templates_of(self.row, self.arch, self.style)
+            if template.exists
+            and (self.consumer != "wgmma" or (self.producer, "wgmma") in template.pairs)
+        )
 
     @property
     def status(self) -> Status:
@@ -76,7 +81,7 @@ class Selection:
         if not self.templates:
             return "planned: no template emits it yet, so pipegen cannot generate it"
         ops = dict.fromkeys(template.op for template in self.templates)
-        files = listing(template.file for template in self.templates)
+        files = listing(dict.fromkeys(template.file for template in self.templates))
         return f"ready: pipegen emits it (op {listing(ops)}; {files})"
 
     @property
@@ -106,7 +111,7 @@ class Selection:
             "cta_groups": list(row.cta_groups_on(self.arch)),
             "reason": row.why,
             "status": self.status,
-            "templates": [template.file for template in self.templates],
+            "templates": list(dict.fromkeys(template.file for template in self.templates)),
             "operator": row.operator,
             "module": row.module,
             "call": row.call,

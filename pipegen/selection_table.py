@@ -104,6 +104,11 @@ class Template:
     turns: str = ""  # the class that orders groups; they hand over a turn and have no pair
     example: str = ""  # path of an emitted module in the repository
 
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Producer and consumer of each pipeline."""
+        return tuple((producer, consumer) for _, producer, consumer in self.pipelines)
+
     def values(self, option: str) -> tuple[object, ...]:
         """The values of an option that this kernel has; the usual one first where it has it."""
         return dict(self.options).get(option, (OPTIONS[option],))
