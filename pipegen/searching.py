@@ -36,8 +36,8 @@ class Found:
 def search(folder: Path, exclude: Sequence[str] = (), modules: bool = True) -> Found:
     """What lies below `folder`, sorted by folder and name.
 
-    A description is a TOML file with a top-level `pipegen` key; a module is a Python file with
-    pipegen's header. Hidden folders, virtual environments and what `exclude` matches are left
+    A description is a TOML file with a top-level `pipegen` key, or with `op`, `backend` and `arch`
+    in its table `kernel`; a module is a Python file with pipegen's header. Hidden folders, virtual environments and what `exclude` matches are left
     out, and links to folders are not followed.
     """
     descriptions: list[Path] = []
@@ -63,7 +63,12 @@ def is_description(path: Path) -> bool:
     """
     text = _text(path)
     try:
-        return "pipegen" in tomllib.loads(text)
+        data = tomllib.loads(text)
+        kernel = data.get("kernel")
+        # `pipegen = 1` has a default, and may be left out; these three keys together are ours.
+        return "pipegen" in data or (
+            isinstance(kernel, dict) and {"op", "backend", "arch"} <= kernel.keys()
+        )
     except (ValueError, RecursionError):
         # A broken file that says what it is must be reported, not skipped.
         table = _TABLE.search(text)

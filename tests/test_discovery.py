@@ -182,3 +182,18 @@ def test_commands_neither_crash_nor_wait(command: list[str]) -> None:
     )  # fmt: skip
     assert done.stderr == ""
     assert "k/good.py" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ('[kernel]\nop = "gemm"\nbackend = "cute"\narch = "sm_90a"\n', True),
+        ('kernel = { op = "gemm", backend = "cute", arch = "sm_70" }\n', True),
+        ('[kernel]\nop = "gemm"\narch = "x86"\n', False),
+        ('kernel = "op, backend, arch"\n', False),
+    ],
+)
+def test_a_description_need_not_say_its_format(tmp_path, text, ours):
+    """`pipegen = 1` has a default: op, backend and arch together tell a description."""
+    (tmp_path / "k.toml").write_text(text)
+    assert ((tmp_path / "k.toml") in search(tmp_path).descriptions) == ours
