@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm_rowsum | cute | sm_100a
-# template: cute/gemm_rowsum_sm100.py.j2 4a69fa408a17
-# text: 18e0f8b16c35
+# template: cute/gemm_rowsum_sm100.py.j2 fbcf4d4fb855
+# text: 9eb2dd033210
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -83,6 +83,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.cute.nvgpu import (
@@ -490,11 +491,16 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
         raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 or 3 sizes from 1 to 2**31 - 1")
     batches, rows, columns = (1, *shape)[-3:]
     batch, row, column = (0, *strides)[-3:]
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     batch, row = batch if batches > 1 else align, row if rows > 1 else align
     if (column != 1 and columns > 1) or min(batch, row) < 1 or batch % align or row % align:
         rule = f"must be 1 last, and positive multiples of {align} elements (16 bytes) before"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    extent = 1  # elements from the first to the last one, in the dimensions so far
+    for stride, size in sorted([(1, columns), (row, rows), (batch, batches)]):
+        if name == "out" and size > 1 and stride < extent:
+            raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
+        extent += (size - 1) * stride
     return (batches, rows, columns), row, batch
 
 
@@ -558,6 +564,9 @@ def gemm_rowsum(a, b, out, rowsum, stream=None):
         devices = f"a.device={a_device}, b.device={b_device}, out.device={device}"
         devices = f"{devices}, rowsum.device={sum_device}"
         raise ValueError(f"{devices}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
@@ -583,19 +592,21 @@ def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
 
     a = buffer(m, k, torch.bfloat16, A_ALIGN)[..., :k]
     b = buffer(n, k, torch.bfloat16, B_ALIGN)[..., :k]
-    around = buffer(m, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
+    around = buffer(m + 1, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
     around_sums = torch.full((batches, m + 1), float("nan"), device="cuda")
-    out, rowsum = around[..., :n], around_sums[:, :m]
+    out, rowsum = around[:, :m, :n], around_sums[:, :m]
     gemm_rowsum(a, b, out, rowsum)
-    intact = (around[..., n:].isnan().all() and around_sums[:, m:].isnan().all()).item()
-    passed, beside = intact, "" if intact else ", and wrote beside them"
+    beside = around[:, m:], around[..., n:], around_sums[:, m:]
+    intact = all(each.isnan().all().item() for each in beside)
+    passed = intact
     errors = []
     for result, expected, limit in zip((out, rowsum), reference(a, b), (1e-2, 1e-4), strict=True):
         error = ((result.double() - expected).norm() / expected.norm()).item()
         passed = passed and error <= limit  # never true for NaN
         errors.append(f"{error:.1e}, limit {limit:.0e}")
     verdict, text = "PASS" if passed else "FAIL", "; rowsum ".join(errors)
-    print(f"{verdict} {m=} {n=} {k=} {batches=}: relative error of out {text}{beside}")
+    text += "" if intact else ", and wrote beside them"
+    print(f"{verdict} {m=} {n=} {k=} {batches=}: relative error of out {text}")
     return passed
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 1608eb9dea18
-# text: 7dcd8b78451d
+# template: cute/gemm_sm100.py.j2 56ca5091e202
+# text: 18e80046bbb2
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -83,6 +83,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.cute.nvgpu import (
@@ -468,11 +469,16 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
         raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 or 3 sizes from 1 to 2**31 - 1")
     batches, rows, columns = (1, *shape)[-3:]
     batch, row, column = (0, *strides)[-3:]
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     batch, row = batch if batches > 1 else align, row if rows > 1 else align
     if (column != 1 and columns > 1) or min(batch, row) < 1 or batch % align or row % align:
         rule = f"must be 1 last, and positive multiples of {align} elements (16 bytes) before"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    extent = 1  # elements from the first to the last one, in the dimensions so far
+    for stride, size in sorted([(1, columns), (row, rows), (batch, batches)]):
+        if name == "out" and size > 1 and stride < extent:
+            raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
+        extent += (size - 1) * stride
     return (batches, rows, columns), row, batch
 
 
@@ -510,6 +516,9 @@ def gemm(a, b, out, stream=None):
     if not 0 <= a_device == b_device == device:
         devices = f"a.device={a_device}, b.device={b_device}, out.device={device}"
         raise ValueError(f"{devices}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
@@ -534,11 +543,12 @@ def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
 
     a = buffer(m, k, torch.bfloat16, A_ALIGN)[..., :k]
     b = buffer(n, k, torch.bfloat16, B_ALIGN)[..., :k]
-    around = buffer(m, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
-    gemm(a, b, around[..., :n])
+    around = buffer(m + 1, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
+    out = around[:, :m, :n]
+    gemm(a, b, out)
     expected = reference(a, b)
-    error = ((around[..., :n].double() - expected).norm() / expected.norm()).item()
-    intact = around[..., n:].isnan().all().item()
+    error = ((out.double() - expected).norm() / expected.norm()).item()
+    intact = (around[:, m:].isnan().all() & around[..., n:].isnan().all()).item()
     passed = error <= 1e-2 and intact  # never true for NaN
     verdict, beside = "PASS" if passed else "FAIL", "" if intact else ", and wrote beside out"
     print(f"{verdict} {m=} {n=} {k=} {batches=}: relative error {error:.1e}, limit 1e-2{beside}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 46c17474b125
-# text: 580f2b7cd80f
+# template: cute/gemm_sm90_cp_async.py.j2 b76bfa7ed6ae
+# text: 19102927f4b6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -71,6 +71,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
@@ -385,10 +386,10 @@ def max_ctas(device: int) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int, least: int):
+def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int):
     """((L, rows, columns), row stride, batch stride) of an operand, checked.
 
-    Strides are multiples of `align`, and at least `least`: 0 lets one matrix stand for a batch.
+    Strides are multiples of `align`; 0 between the batches lets one a or b stand for all of them.
     """
     if str(dtype).removeprefix("torch.") != wanted:
         raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
@@ -396,11 +397,17 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
         raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 or 3 sizes from 1 to 2**31 - 1")
     batches, rows, columns = (1, *shape)[-3:]
     batch, row, column = (0, *strides)[-3:]
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     batch, row = batch if batches > 1 else align, row if rows > 1 else align
-    if (column != 1 and columns > 1) or min(batch, row) < least or batch % align or row % align:
-        rule = f"must be 1 last, and multiples of {align} elements before, at least {least}"
+    if (column != 1 and columns > 1) or row < 1 or batch < 0 or batch % align or row % align:
+        rule = f"must be 1 last, and positive multiples of {align} elements before"
+        rule += "" if name == "out" else ", or 0 between batches"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    extent = 1  # elements from the first to the last one, in the dimensions so far
+    for stride, size in sorted([(1, columns), (row, rows), (batch, batches)]):
+        if name == "out" and size > 1 and stride < extent:
+            raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
+        extent += (size - 1) * stride
     return (batches, rows, columns), row, batch
 
 
@@ -413,12 +420,12 @@ def parts(tensor):
     return view.data_ptr, device if device_type == 2 else -1, view.shape, view.stride  # 2 is CUDA
 
 
-def operand(name: str, tensor, dtype: str, unit: int, align: int, least: int):
+def operand(name: str, tensor, dtype: str, unit: int, align: int):
     """(address, device, what `matrix` returns) of a tensor; its address is a multiple of `unit`."""
     address, device, shape, strides = parts(tensor)
     if address % unit:
         raise ValueError(f"{name} address={address:#x}: must be a multiple of {unit}")
-    return address, device, matrix(name, tensor.dtype, shape, strides, dtype, align, least)
+    return address, device, matrix(name, tensor.dtype, shape, strides, dtype, align)
 
 
 def row_index(tensor):
@@ -444,14 +451,12 @@ def gemm(a, index, b, out, stream=None):
     the default stream.
     """
     a_address, a_device, (a_shape, *a_strides) = operand(
-        "a", a, "bfloat16", COPY_BYTES, COPY_ELEMENTS, 0
+        "a", a, "bfloat16", COPY_BYTES, COPY_ELEMENTS
     )
     b_address, b_device, (b_shape, *b_strides) = operand(
-        "b", b, "bfloat16", COPY_BYTES, COPY_ELEMENTS, 0
+        "b", b, "bfloat16", COPY_BYTES, COPY_ELEMENTS
     )
-    out_address, device, (out_shape, *out_strides) = operand(
-        "out", out, "bfloat16", 16, OUT_ALIGN, 1
-    )
+    out_address, device, (out_shape, *out_strides) = operand("out", out, "bfloat16", 16, OUT_ALIGN)
     (batches, m, n), (_, rows, k) = out_shape, a_shape
     index_address, index_device, index_shape, index_batch = row_index(index)
     if a_shape[0] != batches or index_shape != (batches, m) or b_shape != (batches, n, k):
@@ -463,6 +468,9 @@ def gemm(a, index, b, out, stream=None):
     if not 0 <= a_device == index_device == b_device == device:
         devices = f"a.device={a_device}, index.device={index_device}, b.device={b_device}"
         raise ValueError(f"{devices}, out.device={device}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
@@ -492,11 +500,12 @@ def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
     a = buffer(rows, k, torch.bfloat16, COPY_ELEMENTS)[..., :k]
     index = torch.randint(rows, (batches, m), device="cuda", dtype=torch.int32)
     b = buffer(n, k, torch.bfloat16, COPY_ELEMENTS)[..., :k]
-    around = buffer(m, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
-    gemm(a, index, b, around[..., :n])
+    around = buffer(m + 1, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
+    out = around[:, :m, :n]
+    gemm(a, index, b, out)
     expected = reference(a, index, b)
-    error = ((around[..., :n].double() - expected).norm() / expected.norm()).item()
-    intact = around[..., n:].isnan().all().item()
+    error = ((out.double() - expected).norm() / expected.norm()).item()
+    intact = (around[:, m:].isnan().all() & around[..., n:].isnan().all()).item()
     passed = error <= 1e-2 and intact  # never true for NaN
     verdict, beside = "PASS" if passed else "FAIL", "" if intact else ", and wrote beside out"
     print(f"{verdict} {m=} {n=} {k=} {batches=}: relative error {error:.1e}, limit 1e-2{beside}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_90a
-# template: cute/mixed_gemm_sm90.py.j2 acc0c45bb791
-# text: fda042421be3
+# template: cute/mixed_gemm_sm90.py.j2 431bff08b6c4
+# text: a306a4e3b34a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -68,6 +68,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
@@ -433,22 +434,27 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
         raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 or 3 sizes from 1 to 2**31 - 1")
     batches, rows, columns = (1, *shape)[-3:]
     batch, row, column = (0, *strides)[-3:]
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     batch, row = batch if batches > 1 else align, row if rows > 1 else align
     if (column != 1 and columns > 1) or min(batch, row) < 1 or batch % align or row % align:
         rule = f"must be 1 last, and positive multiples of {align} elements (16 bytes) before"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    extent = 1  # elements from the first to the last one, in the dimensions so far
+    for stride, size in sorted([(1, columns), (row, rows), (batch, batches)]):
+        if name == "out" and size > 1 and stride < extent:
+            raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
+        extent += (size - 1) * stride
     return (batches, rows, columns), row, batch
 
 
 @functools.lru_cache(maxsize=1024)
-def channel_scales(name: str, dtype, shape: tuple, strides: tuple):
+def scale_vector(name: str, dtype, shape: tuple, strides: tuple):
     """((L, N), batch stride) of the scales, which threads read."""
     if str(dtype).removeprefix("torch.") != "float32":
         raise TypeError(f"{name}.dtype={dtype}: must be float32")
     if len(shape) not in (1, 2) or (strides[-1] != 1 and shape[-1] > 1):
         text = f"{name}.shape={tuple(shape)}, {name}.stride={tuple(strides)}"
-        raise ValueError(f"{text}: must be (N) or (L, N), the last dimension contiguous")
+        raise ValueError(f"{text}: must be (N,) or (L, N), the last dimension contiguous")
     return (1, *shape)[-2:], (0, *strides)[-2]
 
 
@@ -477,7 +483,7 @@ def mixed_gemm(a, b, scale, out, stream=None):
     a_address, a_device, (a_shape, *a_strides) = operand("a", a, 16, matrix, "bfloat16", A_ALIGN)
     b_address, b_device, (b_shape, *b_strides) = operand("b", b, 16, matrix, "int8", B_ALIGN)
     scale_address, scale_device, (scale_shape, *scale_strides) = operand(
-        "scale", scale, 4, channel_scales
+        "scale", scale, 4, scale_vector
     )
     out_address, device, (out_shape, *out_strides) = operand(
         "out", out, 16, matrix, "bfloat16", OUT_ALIGN
@@ -494,6 +500,9 @@ def mixed_gemm(a, b, scale, out, stream=None):
     if not 0 <= a_device == b_device == scale_device == device:
         devices = f"a.device={a_device}, b.device={b_device}, scale.device={scale_device}"
         raise ValueError(f"{devices}, out.device={device}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
@@ -522,11 +531,12 @@ def check(torch, m: int, n: int, k: int, batches: int = 1) -> bool:
     a = buffer(m, k, torch.bfloat16, A_ALIGN)[..., :k]
     b = buffer(n, k, torch.int8, B_ALIGN)[..., :k].random_(-128, 128)
     scale = torch.rand(batches, n + 1, device="cuda")[..., :n] + 0.5
-    around = buffer(m, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
-    mixed_gemm(a, b, scale, around[..., :n])
+    around = buffer(m + 1, n, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
+    out = around[:, :m, :n]
+    mixed_gemm(a, b, scale, out)
     expected = reference(a, b, scale)
-    error = ((around[..., :n].double() - expected).norm() / expected.norm()).item()
-    intact = around[..., n:].isnan().all().item()
+    error = ((out.double() - expected).norm() / expected.norm()).item()
+    intact = (around[:, m:].isnan().all() & around[..., n:].isnan().all()).item()
     passed = error <= 1e-2 and intact  # never true for NaN
     verdict, beside = "PASS" if passed else "FAIL", "" if intact else ", and wrote beside out"
     print(f"{verdict} {m=} {n=} {k=} {batches=}: relative error {error:.1e}, limit 1e-2{beside}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 5ad1e7c12cd1
-# text: 78efb293c898
+# template: cute/stream_cp_async.py.j2 d27d34739c89
+# text: dd8193170ab5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -63,6 +63,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.experimental import primitives
@@ -262,11 +263,13 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
     if len(shape) != 2 or min(shape) < 1 or max(shape) >= 2**31:
         raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 sizes from 1 to 2**31 - 1")
     (rows, columns), (row, column) = shape, strides
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     row = row if rows > 1 else align
     if (column != 1 and columns > 1) or row < 1 or row % align:
         rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    if name == "out" and rows > 1 and row < columns:
+        raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
     return (rows, columns), row
 
 
@@ -318,13 +321,16 @@ def stream(x, index, out, stream=None):
     if not 0 <= x_device == index_device == device:
         devices = f"x.device={x_device}, index.device={index_device}, out.device={device}"
         raise ValueError(f"{devices}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
     stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
-    addresses = x_address, out_address, index_address
-    row_strides = x_row, out_row, x_shape[0]  # at the end the rows of x, which index reaches into
-    problem = array.array("q", (*shape, max_blocks(device), *addresses, *row_strides))
+    addresses, row_strides = (x_address, out_address, index_address), (x_row, out_row)
+    x_rows = x_shape[0]
+    problem = array.array("q", (*shape, max_blocks(device), *addresses, *row_strides, x_rows))
     compile_stream()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 38a3b0b99bf2
-# text: 6d7b24610bbb
+# template: cute/stream_thread.py.j2 f674b52eb1c9
+# text: 620b6fbcbe0c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -62,6 +62,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.utils import HardwareInfo
@@ -246,11 +247,13 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
     if len(shape) != 2 or min(shape) < 1 or max(shape) >= 2**31:
         raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 sizes from 1 to 2**31 - 1")
     (rows, columns), (row, column) = shape, strides
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     row = row if rows > 1 else align
     if (column != 1 and columns > 1) or row < 1 or row % align:
         rule = f"must be 1 last, and a positive multiple of {align} elements (8 bytes) before"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    if name == "out" and rows > 1 and row < columns:
+        raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
     return (rows, columns), row
 
 
@@ -282,6 +285,9 @@ def stream(x, out, stream=None):
         raise ValueError(f"x.shape={x_shape}, out.shape={shape}: must be the same (M, N)")
     if not 0 <= x_device == device:
         raise ValueError(f"x.device={x_device}, out.device={device}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 f077eecbb3f5
-# text: 5eb96d2c7ea0
+# template: cute/stream_tma.py.j2 de1d2f53bac1
+# text: 94569162c94a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -63,6 +63,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
 import cutlass
 from cutlass import cute, memory, pipeline
 from cutlass.cute.nvgpu import cpasync
@@ -269,11 +270,13 @@ def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: i
         raise ValueError(f"{name}.shape={tuple(shape)}: {rule}")
     rows, columns = (1, *shape)[-2:]
     row, column = (align, *strides)[-2:]
-    # A dimension of size 1 may have any stride, which is not used; TMA still checks it.
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
     row = row if rows > 1 else align
     if (column != 1 and columns > 1) or row < 1 or row % align:
         rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
         raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    if name == "out" and rows > 1 and row < columns:
+        raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
     return (rows, columns), row
 
 
@@ -308,6 +311,9 @@ def stream(x, y, out, stream=None):
     if not 0 <= x_device == y_device == device:
         devices = f"x.device={x_device}, y.device={y_device}, out.device={device}"
         raise ValueError(f"{devices}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
     if stream is None:
         torch = sys.modules.get("torch")
         stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0

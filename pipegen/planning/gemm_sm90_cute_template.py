@@ -49,6 +49,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "full_barrier": f"{arrives} {budget.stage_bytes} B",
         "ahead": f"at most {budget.split.stages} stages ahead",
         "capability_major": 9,
+        "static": True,
         "tolerance": tolerance(description),
         "epi_tile_m": epi_m,
         "epi_tile_n": epi_n,
