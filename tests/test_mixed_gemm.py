@@ -275,7 +275,7 @@ def test_an_emitted_file_says_that_it_never_ran(path):
 def test_one_kind_of_scale_only(path):
     """A file with groups scales when it converts, one without in the epilogue; none does both."""
     text = path.read_text()
-    assert ("SCALE_GROUP = " in text) != ("def channel_scales" in text)
+    assert ("SCALE_GROUP = " in text) != ("def scale_vector" in text)
 
 
 def test_what_other_ops_have_no_use_for_is_refused():
