@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 46c17474b125
-# text: 0a5032e9a090
+# template: cute/gemm_sm90_cp_async.py.j2 0ad4d2e6ed86
+# text: 1489c2861c42
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,8 +27,8 @@ Smaller copies are slower: pad the rows where you can.
 
 Roles of a CTA's 384 threads
   producer   warps 0 to 3 issue all loads, each thread 48 copies of 8 B a stage
-  consumer   warps 4 to 11: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
-             also issues the TMA stores
+  consumer   warps 4 to 11: wgmma, each warpgroup on its 64 rows, then the epilogue; warp 4 also
+             issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
@@ -98,6 +98,7 @@ THREADS_PER_ROW = 16  # 64 / 4: side by side on one row of a stage
 ROWS_PER_PASS = 8  # 128 / 16: copied at once by all producer threads
 A_PASSES, B_PASSES = 16, 32  # 128 / 8 and 256 / 8: a thread's rows in a stage
 
+# 232448 B: 227 KiB of SMEM a block
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
 FULL_ARRIVES = 128  # one of each producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps
@@ -237,15 +238,15 @@ def gemm_kernel(a, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_m, tile
         row, column = thread // THREADS_PER_ROW, thread % THREADS_PER_ROW * COPY_ELEMENTS
         # The 128 B swizzle puts chunk c of row r, 16 B or 8 elements, where chunk c ^ (r % 8) would
         # lie. ROWS_PER_PASS is a multiple of 8, so all of a thread's rows have the same r % 8.
-        swizzled = row * TILE_K + (column ^ row % 8 * 8)
+        swizzled = row * TILE_K + (column ^ (row % 8 * 8))
         smem_a, smem_b = storage.a.data_ptr().raw_ptr(), storage.b.data_ptr().raw_ptr()
         gmem_a, gmem_b = a.iterator.raw_ptr(), b.iterator.raw_ptr()
         starts_a = cute.make_rmem_tensor(A_PASSES, cutlass.Int64)
         starts_b = cute.make_rmem_tensor(B_PASSES, cutlass.Int64)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(tile, tiles_m, tiles_n)
-            # Past the last row stands the last row again: its products end in rows and columns of
-            # the tile that TMA does not store. Past the end of K only zeros are right.
+            # Rows past the end repeat the last row: its products end in rows and columns of the tile
+            # that TMA does not store. Past the end of K only zeros are right.
             for i in cutlass.range_constexpr(A_PASSES):
                 row_m = cutlass.min(m * TILE_M + i * ROWS_PER_PASS + row, m_size - 1)
                 starts_a[i] = a.layout((row_m, column, batch))
@@ -258,7 +259,7 @@ def gemm_kernel(a, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_m, tile
                 copy_tile(smem_a + swizzled, gmem_a + start, starts_a, stage.index, left)
                 copy_tile(smem_b + swizzled, gmem_b + start, starts_b, stage.index, left)
                 stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------

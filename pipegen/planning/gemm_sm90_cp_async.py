@@ -18,6 +18,7 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import SETMAXNREG_STEP, SWIZZLE_BYTES, WARP, WARPGROUP
 from pipegen.planning.formulas import registers_or_given
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
+from pipegen.planning.gemm_sm90_cute_template import TMA_ALIGNMENT
 from pipegen.planning.model import Number, Plan
 from pipegen.vocabulary import DTYPE
 
@@ -151,6 +152,8 @@ def _words(description: KernelDescription, copies: RowCopies) -> dict[str, Any]:
         "why": WHY[alignment],
         "row_or_half": "half a row of a stage" if halves else "one row of a stage",
         "halves": halves,
+        "aligned": alignment == TMA_ALIGNMENT,
+        "narrow": alignment < TMA_ALIGNMENT,
         "gather": gather,
         "plain": not gather,
     }
