@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
 # template: cute/gemm_sm90.py.j2 09a5d901b317
-# text: 6ebdb0f5dd32
+# text: 5ccb6be7e6b6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -93,7 +93,7 @@ PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the firs
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
-# 232448 B: 227 KiB of SMEM a block
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 7  # given
 TX_COUNT = 13312  # B: 8192 + 5120, the A and the B tile
 FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT

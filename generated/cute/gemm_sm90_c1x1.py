@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
 # template: cute/gemm_sm90.py.j2 09a5d901b317
-# text: 5ae9460baf8e
+# text: 793f2866bcd9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -84,7 +84,7 @@ PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the firs
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
-# 232448 B: 227 KiB of SMEM a block
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
 TX_COUNT = 49152  # B: 16384 + 32768, the A and the B tile
 FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 0ad4d2e6ed86
-# text: b050a0a17125
+# template: cute/gemm_sm90_cp_async.py.j2 caf528246a7d
+# text: 3d2414f74acb
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -103,7 +103,7 @@ HALF_K = 32  # 64 / 2: the thread copies 4 B of each half row
 ROWS_PER_PASS = 8  # 128 / 16: copied at once by all producer threads
 A_PASSES, B_PASSES = 16, 16  # 128 / 8 and 128 / 8: a thread's rows in a stage
 
-# 232448 B: 227 KiB of SMEM a block
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 8192) // 32768
 FULL_ARRIVES = 128  # one of each producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps
@@ -250,8 +250,8 @@ def gemm_kernel(a, index, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_
         starts_b = cute.make_rmem_tensor(B_PASSES, cutlass.Int64)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(tile, tiles_m, tiles_n)
-            # Rows past the end repeat the last row: its products end in rows and columns of the tile
-            # that TMA does not store. Past the end of K only zeros are right.
+            # Rows past the end repeat the last row: their products end in rows and columns of the
+            # tile that TMA does not store. Past the end of K only zeros are right.
             for i in cutlass.range_constexpr(A_PASSES):
                 row_m = cutlass.min(m * TILE_M + i * ROWS_PER_PASS + row, m_size - 1)
                 starts_a[i] = a.layout((index[row_m, batch], column, batch))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 0ad4d2e6ed86
-# text: 6f431cd84abe
+# template: cute/gemm_sm90_cp_async.py.j2 caf528246a7d
+# text: 459ab1625085
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -56,8 +56,8 @@ Timeline of a CTA (K tiles k0, k1, ... of output tile t)
 Constraints
   a is (L, T, K), index is (L, M), b is (L, N, K), out is (L, M, N), or all four without L; the last
   dimension contiguous. Addresses and other strides are multiples of 16 bytes. Any M, K, T and L; N
-  a multiple of 8, because TMA stores 16 bytes at a time. index is int32, and nobody looks
-  whether it is right: 0 <= index < T is the caller's duty. A row may be taken many times or never.
+  a multiple of 8, because TMA stores 16 bytes at a time. index is int32, and nobody looks whether
+  it is right: 0 <= index < T is the caller's duty. A row may be taken many times or never.
   Between batches a stride of a or b may be 0: all of them use one matrix.
 
 Run
@@ -104,7 +104,7 @@ THREADS_PER_ROW = 8  # 64 / 8: side by side on one row of a stage
 ROWS_PER_PASS = 16  # 128 / 8: copied at once by all producer threads
 A_PASSES, B_PASSES = 16, 8  # 256 / 16 and 128 / 16: a thread's rows in a stage
 
-# 232448 B: 227 KiB of SMEM a block
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
 FULL_ARRIVES = 128  # one of each producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps
@@ -251,8 +251,8 @@ def gemm_kernel(a, index, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_
         starts_b = cute.make_rmem_tensor(B_PASSES, cutlass.Int64)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(tile, tiles_m, tiles_n)
-            # Rows past the end repeat the last row: its products end in rows and columns of the tile
-            # that TMA does not store. Past the end of K only zeros are right.
+            # Rows past the end repeat the last row: their products end in rows and columns of the
+            # tile that TMA does not store. Past the end of K only zeros are right.
             for i in cutlass.range_constexpr(A_PASSES):
                 row_m = cutlass.min(m * TILE_M + i * ROWS_PER_PASS + row, m_size - 1)
                 starts_a[i] = a.layout((index[row_m, batch], column, batch))

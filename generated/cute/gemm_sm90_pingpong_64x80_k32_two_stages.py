@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 d19e55388925
-# text: f9db798557bf
+# template: cute/gemm_sm90_pingpong.py.j2 2fbc932da9c6
+# text: d61c8319bdb9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -103,7 +103,7 @@ STORE_WARP = 0  # of each consumer warpgroup
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
-# 232448 B: 227 KiB of SMEM a block
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 2  # given
 TX_COUNT = 9216  # B: 4096 + 5120, the A and the B tile
 FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT
@@ -228,8 +228,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n, til
         barrier_storage=storage.turn_barriers.data_ptr(),
         defer_sync=True,
     )
-    # Nobody may touch a barrier before it has been set up.
     pipeline.pipeline_init_arrive()
+    # Nobody may touch a barrier before it has been set up.
     pipeline.pipeline_init_wait()
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
 

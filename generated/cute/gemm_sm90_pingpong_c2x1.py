@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 d19e55388925
-# text: 7ad49a590963
+# template: cute/gemm_sm90_pingpong.py.j2 2fbc932da9c6
+# text: 99adabfb85ca
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -96,7 +96,7 @@ STORE_WARP = 0  # of each consumer warpgroup
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
-# 232448 B: 227 KiB of SMEM a block
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 2 * 4096) // 32768
 TX_COUNT = 32768  # B: 16384 + 16384, the A and the B tile
 FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT
@@ -225,8 +225,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         barrier_storage=storage.turn_barriers.data_ptr(),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
+    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
 

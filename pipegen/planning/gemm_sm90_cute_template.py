@@ -58,7 +58,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "full_none": "none".ljust(len(full)),
         "counts": "clusters_m, clusters_n" if clustered else "tiles_m, tiles_n",
         "most": "max_clusters" if clustered else "max_ctas",
-        "smem_limit": f"{budget.capacity} B: {budget.capacity // KIB} KiB of SMEM a block",
+        "smem_limit": f"{budget.capacity} B of SMEM a block: {budget.capacity // KIB} KiB",
         "ahead": f"at most {budget.split.stages} stages ahead",
         "capability_major": 9,
         "tolerance": tolerance(description),
