@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 caf528246a7d
-# text: c29cbdb18cd0
+# template: cute/gemm_sm90_cp_async.py.j2 3f199ecfe594
+# text: 6601f8f48acb
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -40,10 +40,10 @@ Pipelines
   mainloop   PipelineCpAsync   cp.async -> wgmma     12      128 arrives   4 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  2       none          none
 
-  mainloop   Filled by an A and a B tile, 18432 B, by all producer threads. `commit` does not
-             wait: it leaves an arrive behind, which happens when the thread's copies so far have
-             landed. There is no tx_count, the barrier counts threads: each commits every stage.
-             Emptied by one arrive of each consumer warp.
+  mainloop   Filled by an A and a B tile, 18432 B, by all producer threads. `commit` does not wait:
+             it leaves an arrive behind, which happens when the thread's copies so far have landed.
+             There is no tx_count, the barrier counts threads: each commits every stage. Emptied by
+             one arrive of each consumer warp.
   epilogue   Filled by all consumer warps with a piece of 64 x 16, 4096 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (2) still read SMEM: the oldest buffer is free.

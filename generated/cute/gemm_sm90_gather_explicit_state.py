@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 caf528246a7d
-# text: 2e8f197c9fb1
+# template: cute/gemm_sm90_cp_async.py.j2 3f199ecfe594
+# text: 36664b600554
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -34,10 +34,10 @@ Pipelines
   mainloop   PipelineCpAsync   cp.async -> wgmma     4       128 arrives   8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  4       none          none
 
-  mainloop   Filled by an A and a B tile, 49152 B, by all producer threads. `commit` does not
-             wait: it leaves an arrive behind, which happens when the thread's copies so far have
-             landed. There is no tx_count, the barrier counts threads: each commits every stage.
-             Emptied by one arrive of each consumer warp.
+  mainloop   Filled by an A and a B tile, 49152 B, by all producer threads. `commit` does not wait:
+             it leaves an arrive behind, which happens when the thread's copies so far have landed.
+             There is no tx_count, the barrier counts threads: each commits every stage. Emptied by
+             one arrive of each consumer warp.
   epilogue   Filled by all consumer warps with a piece of 128 x 32, 8192 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (4) still read SMEM: the oldest buffer is free.

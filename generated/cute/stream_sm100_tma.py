@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 155af4f80b3e
-# text: 97b3679df6cc
+# template: cute/stream_tma.py.j2 e1dcc450c3c2
+# text: 900e4fb65ab3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 155af4f80b3e
-# text: f383e69e7dfc
+# template: cute/stream_tma.py.j2 e1dcc450c3c2
+# text: 11df1d13a86c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -47,9 +47,9 @@ Pipelines
   epilogue   PipelineTmaStore  threads -> TMA store  3       none                none
 
   mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
-             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts
-             of y complete as their bytes land (`commit` does nothing). Emptied by one arrive of
-             each consumer warp of every CTA of the cluster: all receive what this one loads of y.
+             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts of y
+             complete as their bytes land (`commit` does nothing). Emptied by one arrive of each
+             consumer warp of every CTA of the cluster: all receive what this one loads of y.
   epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (3) still read SMEM: the oldest buffer is free.

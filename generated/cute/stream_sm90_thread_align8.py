@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 9ec5bddd46a9
-# text: 159f3d940a0d
+# template: cute/stream_thread.py.j2 9433ad43053b
+# text: 67a5ecf1e938
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -25,8 +25,8 @@ tiles of 64 x 128, one after the other, and loads the next ones while it compute
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 8 rows of a tile each, apply f in f32, and store the result
-  producer   warps 8 to 15: load 8 rows of a tile each into registers, 8 B at a
-             time, and put them into SMEM
+  producer   warps 8 to 15: load 8 rows of a tile each into registers, 8 B at a time, and put
+             them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier

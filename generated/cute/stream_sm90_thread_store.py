@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 9ec5bddd46a9
-# text: b3cbf8e862bf
+# template: cute/stream_thread.py.j2 9433ad43053b
+# text: 457c72c3f375
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -26,8 +26,8 @@ tiles of 32 x 256, one after the other, and loads the next ones while it compute
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, put the result into a
              buffer of their own, and issue its TMA store
-  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a
-             time, and put them into SMEM
+  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a time, and put
+             them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 155af4f80b3e
-# text: b1c73e2f1eb4
+# template: cute/stream_tma.py.j2 e1dcc450c3c2
+# text: 59784dba6d5d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

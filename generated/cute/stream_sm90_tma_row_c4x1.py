@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 155af4f80b3e
-# text: 3496aaa12731
+# template: cute/stream_tma.py.j2 e1dcc450c3c2
+# text: 3197dd2ad6e7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -38,9 +38,9 @@ Pipelines
   mainloop   PipelineTmaAsync  TMA -> threads        6       1 arrive + 16896 B  32 arrives
 
   mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
-             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts
-             of y complete as their bytes land (`commit` does nothing). Emptied by one arrive of
-             each consumer warp of every CTA of the cluster: all receive what this one loads of y.
+             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts of y
+             complete as their bytes land (`commit` does nothing). Emptied by one arrive of each
+             consumer warp of every CTA of the cluster: all receive what this one loads of y.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, t1, ...: at most 6 stages ahead of the slowest consumer warp
