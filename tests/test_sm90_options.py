@@ -132,3 +132,19 @@ def test_deferred_barriers_have_work_between_the_two_halves():
 def test_options_change_nothing_when_they_are_not_asked_for():
     usual = {"try_ahead": False, "defer_sync": False}
     assert text_of(pipeline={"mainloop": usual}, role={"producer": {"warps": 1}}) == text_of()
+
+
+@pytest.mark.parametrize("consumers", ["cooperative", "ping-pong"])
+@pytest.mark.parametrize("style", ["participants", "explicit-state"])
+def test_a_kernel_without_a_cluster_mentions_none(style, consumers):
+    scheduler = {"consumers": consumers}
+    alone = text_of(style=style, scheduler=scheduler, cluster={"shape": [1, 1]})
+    docstring, code = alone.split('"""', 1)
+    kernel = code[code.index("@cute.jit") : code.index("def compile_gemm")]
+    for word in ("cluster", "CLUSTER", "ctas:", "another CTA"):
+        assert word not in kernel
+    assert "every CTA" not in docstring
+    assert "multicast" not in alone
+    shared = text_of(style=style, scheduler=scheduler, cluster={"shape": [2, 1]})
+    for word in ("cluster=cluster", "every CTA", "multicast partners"):
+        assert word in shared

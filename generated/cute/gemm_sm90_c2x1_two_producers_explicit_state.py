@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 ab629b6ba627
-# text: 2f437387cd4f
+# template: cute/gemm_sm90.py.j2 3d29ab83a867
+# text: afc8bd1a4f31
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,13 +27,13 @@ out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes outpu
 Roles of a CTA's 384 threads
   producer   warp 0 issues all TMA loads of A, warp 1 those of B; warps 2 and 3 only give their
              registers away
-  consumer   warps 4 to 11: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
-             also issues the TMA stores
+  consumer   warps 4 to 11: wgmma, each warpgroup on its 64 rows, then the epilogue; warp 4 also
+             issues the TMA stores
 
 Pipelines
-             class             producer -> consumer  stages  full barrier        empty barrier
-  mainloop   PipelineTmaAsync  TMA -> wgmma          4       2 arrives, 49152 B  16 arrives
-  epilogue   PipelineTmaStore  threads -> TMA store  4       none                none
+             class             producer -> consumer  stages  full barrier             empty barrier
+  mainloop   PipelineTmaAsync  TMA -> wgmma          4       2 arrives + 2 * 24576 B  16 arrives
+  epilogue   PipelineTmaStore  threads -> TMA store  4       none                     none
 
   mainloop   Filled by an A and a B tile, from a warp each: `acquire` waits until the stage is empty
              and arms its full barrier with tx_count, once for each of the two warps. tx_count is
@@ -93,8 +93,9 @@ A_WARP, B_WARP, STORE_WARP = 0, 1, 4  # warps of the CTA; the store warp is the 
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
-TX_COUNT = 24576  # (16384 + 32768) / 2: the A and the B tile, armed in halves
+TX_COUNT = 24576  # B: (16384 + 32768) / 2, the A and the B tile, armed in halves
 FULL_ARRIVES = 2  # the producer warps, when each arms TX_COUNT
 EMPTY_ARRIVES = 16  # 8 consumer warps * 2 multicast partners
 
@@ -212,48 +213,48 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
+    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
 
     if warpgroup_idx == 0:
         # ---- Producer ---------------------------------------------------------------------------
         cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # executed by all four warps
         # One state for both warps, of which each advances its own copy.
-        place = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, MAINLOOP_STAGES)
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, MAINLOOP_STAGES)
         if warp_idx == A_WARP:
             tAsA, tAgA = partition_tma(tma_a, sA, (TILE_M, TILE_K))
-            a_place = place.clone()
+            a_state = state.clone()
             for index in cutlass.range(first, tiles, step, unroll=1):
                 m, _, batch = tile_coord(index, clusters_m, clusters_n)
                 gA = tAgA[None, m, None, batch]  # (copy, K tiles)
                 for k in cutlass.range(k_tiles, unroll=1):
-                    mainloop.producer_acquire(a_place)
-                    full = mainloop.producer_get_barrier(a_place)
-                    a_stage = tAsA[None, a_place.index]
+                    mainloop.producer_acquire(a_state)
+                    full = mainloop.producer_get_barrier(a_state)
+                    a_stage = tAsA[None, a_state.index]
                     cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full)
-                    mainloop.producer_commit(a_place)
-                    a_place.advance()
+                    mainloop.producer_commit(a_state)
+                    a_state.advance()
             # The last releases must find this CTA's barriers. One of the two warps waits for them:
             # both fill the same stages.
-            mainloop.producer_tail(a_place)
+            mainloop.producer_tail(a_state)
         elif warp_idx == B_WARP:
             cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
             ctas = cute.make_layout((CLUSTER_M, CLUSTER_N, 1))
             # CTAs side by side along M use one B tile: each loads a part of it for all of them.
             tBsB, tBgB = partition_tma(tma_b, sB, (TILE_N, TILE_K), cta_m, CLUSTER_M)
             b_mask = cute.make_layout_image_mask(ctas, (cta_m, cta_n, 0), mode=0)
-            b_place = place.clone()
+            b_state = state.clone()
             for index in cutlass.range(first, tiles, step, unroll=1):
                 _, n, batch = tile_coord(index, clusters_m, clusters_n)
                 gB = tBgB[None, n, None, batch]  # (copy, K tiles)
                 for k in cutlass.range(k_tiles, unroll=1):
-                    mainloop.producer_acquire(b_place)
-                    full = mainloop.producer_get_barrier(b_place)
-                    b_stage = tBsB[None, b_place.index]
+                    mainloop.producer_acquire(b_state)
+                    full = mainloop.producer_get_barrier(b_state)
+                    b_stage = tBsB[None, b_state.index]
                     cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full, mcast_mask=b_mask)
-                    mainloop.producer_commit(b_place)
-                    b_place.advance()
+                    mainloop.producer_commit(b_state)
+                    b_state.advance()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------
         cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90.py.j2 ab629b6ba627
-# text: 0c2ed2026b09
+# template: cute/gemm_sm90.py.j2 3d29ab83a867
+# text: b7520e5a20fa
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,8 +27,8 @@ out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes outpu
 
 Roles of a CTA's 384 threads
   producer   warp 0 issues all TMA loads; warps 1 to 3 only give their registers away
-  consumer   warps 4 to 11: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
-             also issues the TMA stores
+  consumer   warps 4 to 11: wgmma, each warpgroup on its 64 rows, then the epilogue; warp 4 also
+             issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
@@ -36,9 +36,9 @@ Pipelines
   epilogue   PipelineTmaStore  threads -> TMA store  2       none                none
 
   mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its full
-             barrier with tx_count, which the copies complete as their bytes land (`commit` does
-             nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
-             this one loads.
+             barrier with tx_count, which the copies complete as bytes land. `commit` does nothing.
+             Emptied by one arrive of each consumer warp of every CTA that receives what this one
+             loads.
   epilogue   Filled by all consumer warps with a piece of 128 x 32, 16384 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (2) still read SMEM: the oldest buffer is free.
@@ -98,9 +98,10 @@ PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the firs
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 16384) // 32768
-STAGE_BYTES = 32768  # tx_count: 16384 + 16384, the A and the B tile
-FULL_ARRIVES = 1  # the producer, when it arms tx_count
+TX_COUNT = 32768  # B: 16384 + 16384, the A and the B tile
+FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT
 EMPTY_ARRIVES = 16  # 8 consumer warps * 2 multicast partners
 
 EPI_TILE_M, EPI_TILE_N = 128, 32  # elements of one store, 16384 B
@@ -217,13 +218,13 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
+    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
 
     if warpgroup_idx == 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 b76bfa7ed6ae
-# text: 99576bfcb889
+# template: cute/gemm_sm90_cp_async.py.j2 9168b5586dc3
+# text: a6abb068a2f6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,18 +32,18 @@ like TMA writes SMEM without a detour through registers, and signals an mbarrier
 
 Roles of a CTA's 256 threads
   producer   warps 0 to 3 issue all loads, each thread 9 copies of 16 B a stage
-  consumer   warps 4 to 7: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
-             also issues the TMA stores
+  consumer   warps 4 to 7: wgmma, all four on the tile's 64 rows, then the epilogue; warp 4 also
+             issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
   mainloop   PipelineCpAsync   cp.async -> wgmma     12      128 arrives   4 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  2       none          none
 
-  mainloop   Filled by an A and a B tile, 18432 B, by all producer threads. `commit` does not
-             wait: it leaves an arrive behind, which happens when the thread's copies so far have
-             landed. There is no tx_count, the barrier counts threads: each commits every stage.
-             Emptied by one arrive of each consumer warp.
+  mainloop   Filled by an A and a B tile, 18432 B, by all producer threads. `commit` does not wait:
+             it leaves an arrive behind, which happens when the thread's copies so far have landed.
+             There is no tx_count, the barrier counts threads: each commits every stage. Emptied by
+             one arrive of each consumer warp.
   epilogue   Filled by all consumer warps with a piece of 64 x 16, 4096 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (2) still read SMEM: the oldest buffer is free.
@@ -55,10 +55,9 @@ Timeline of a CTA (K tiles k0, k1, ... of output tile t)
 
 Constraints
   a is (L, T, K), index is (L, M), b is (L, N, K), out is (L, M, N), or all four without L; the last
-  dimension contiguous. Addresses and other strides of a and b are multiples of 16 bytes, of out
-  multiples of 16 bytes. Any M, K, T and L; N a multiple of 4, because TMA stores 16 bytes at a
-  time. index is int32, and nobody looks whether it is right: 0 <= index < T is the caller's duty.
-  A row may be taken many times or never.
+  dimension contiguous. Addresses and other strides are multiples of 16 bytes. Any M, K, T and L; N
+  a multiple of 4, because TMA stores 16 bytes at a time. index is int32, and nobody looks whether
+  it is right: 0 <= index < T is the caller's duty. A row may be taken many times or never.
   Between batches a stride of a or b may be 0: all of them use one matrix.
 
 Run
@@ -106,6 +105,7 @@ THREADS_PER_ROW = 8  # 64 / 8: side by side on one row of a stage
 ROWS_PER_PASS = 16  # 128 / 8: copied at once by all producer threads
 A_PASSES, B_PASSES = 4, 5  # 64 / 16 and 80 / 16: a thread's rows in a stage
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 12  # (232448 - 1024 - 2 * 4096) // 18432
 FULL_ARRIVES = 128  # one of each producer thread
 EMPTY_ARRIVES = 4  # 4 consumer warps
@@ -245,15 +245,15 @@ def gemm_kernel(a, index, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_
         row, column = thread // THREADS_PER_ROW, thread % THREADS_PER_ROW * COPY_ELEMENTS
         # The 128 B swizzle puts chunk c of row r, 16 B or 8 elements, where chunk c ^ (r % 8) would
         # lie. ROWS_PER_PASS is a multiple of 8, so all of a thread's rows have the same r % 8.
-        swizzled = row * TILE_K + (column ^ row % 8 * 8)
+        swizzled = row * TILE_K + (column ^ (row % 8 * 8))
         smem_a, smem_b = storage.a.data_ptr().raw_ptr(), storage.b.data_ptr().raw_ptr()
         gmem_a, gmem_b = a.iterator.raw_ptr(), b.iterator.raw_ptr()
         starts_a = cute.make_rmem_tensor(A_PASSES, cutlass.Int64)
         starts_b = cute.make_rmem_tensor(B_PASSES, cutlass.Int64)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(tile, tiles_m, tiles_n)
-            # Past the last row stands the last row again: its products end in rows and columns of
-            # the tile that TMA does not store. Past the end of K only zeros are right.
+            # Rows past the end repeat the last row: their products end in rows and columns of the
+            # tile that TMA does not store. Past the end of K only zeros are right.
             for i in cutlass.range_constexpr(A_PASSES):
                 row_m = cutlass.min(m * TILE_M + i * ROWS_PER_PASS + row, m_size - 1)
                 starts_a[i] = a.layout((index[row_m, batch], column, batch))
@@ -266,7 +266,7 @@ def gemm_kernel(a, index, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_
                 copy_tile(smem_a + swizzled, gmem_a + start, starts_a, stage.index, left)
                 copy_tile(smem_b + swizzled, gmem_b + start, starts_b, stage.index, left)
                 stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_cp_async.py.j2 b76bfa7ed6ae
-# text: 51ebe6a61796
+# template: cute/gemm_sm90_cp_async.py.j2 9168b5586dc3
+# text: 24981c956d2a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,18 +32,18 @@ like TMA writes SMEM without a detour through registers, and signals an mbarrier
 
 Roles of a CTA's 384 threads
   producer   warps 0 to 3 issue all loads, each thread 24 copies of 16 B a stage
-  consumer   warps 4 to 11: wgmma, each on 64 rows of its warpgroup, then the epilogue; warp 4
-             also issues the TMA stores
+  consumer   warps 4 to 11: wgmma, each warpgroup on its 128 rows, then the epilogue; warp 4 also
+             issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
   mainloop   PipelineCpAsync   cp.async -> wgmma     4       128 arrives   8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  4       none          none
 
-  mainloop   Filled by an A and a B tile, 49152 B, by all producer threads. `commit` does not
-             wait: it leaves an arrive behind, which happens when the thread's copies so far have
-             landed. There is no tx_count, the barrier counts threads: each commits every stage.
-             Emptied by one arrive of each consumer warp.
+  mainloop   Filled by an A and a B tile, 49152 B, by all producer threads. `commit` does not wait:
+             it leaves an arrive behind, which happens when the thread's copies so far have landed.
+             There is no tx_count, the barrier counts threads: each commits every stage. Emptied by
+             one arrive of each consumer warp.
   epilogue   Filled by all consumer warps with a piece of 128 x 32, 8192 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (4) still read SMEM: the oldest buffer is free.
@@ -55,10 +55,9 @@ Timeline of a CTA (K tiles k0, k1, ... of output tile t)
 
 Constraints
   a is (L, T, K), index is (L, M), b is (L, N, K), out is (L, M, N), or all four without L; the last
-  dimension contiguous. Addresses and other strides of a and b are multiples of 16 bytes, of out
-  multiples of 16 bytes. Any M, K, T and L; N a multiple of 8, because TMA stores 16 bytes at a
-  time. index is int32, and nobody looks whether it is right: 0 <= index < T is the caller's duty.
-  A row may be taken many times or never.
+  dimension contiguous. Addresses and other strides are multiples of 16 bytes. Any M, K, T and L; N
+  a multiple of 8, because TMA stores 16 bytes at a time. index is int32, and nobody looks whether
+  it is right: 0 <= index < T is the caller's duty. A row may be taken many times or never.
   Between batches a stride of a or b may be 0: all of them use one matrix.
 
 Run
@@ -106,6 +105,7 @@ THREADS_PER_ROW = 8  # 64 / 8: side by side on one row of a stage
 ROWS_PER_PASS = 16  # 128 / 8: copied at once by all producer threads
 A_PASSES, B_PASSES = 16, 8  # 256 / 16 and 128 / 16: a thread's rows in a stage
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
 FULL_ARRIVES = 128  # one of each producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps
@@ -245,15 +245,15 @@ def gemm_kernel(a, index, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_
         row, column = thread // THREADS_PER_ROW, thread % THREADS_PER_ROW * COPY_ELEMENTS
         # The 128 B swizzle puts chunk c of row r, 16 B or 8 elements, where chunk c ^ (r % 8) would
         # lie. ROWS_PER_PASS is a multiple of 8, so all of a thread's rows have the same r % 8.
-        swizzled = row * TILE_K + (column ^ row % 8 * 8)
+        swizzled = row * TILE_K + (column ^ (row % 8 * 8))
         smem_a, smem_b = storage.a.data_ptr().raw_ptr(), storage.b.data_ptr().raw_ptr()
         gmem_a, gmem_b = a.iterator.raw_ptr(), b.iterator.raw_ptr()
         starts_a = cute.make_rmem_tensor(A_PASSES, cutlass.Int64)
         starts_b = cute.make_rmem_tensor(B_PASSES, cutlass.Int64)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n, batch = tile_coord(tile, tiles_m, tiles_n)
-            # Past the last row stands the last row again: its products end in rows and columns of
-            # the tile that TMA does not store. Past the end of K only zeros are right.
+            # Rows past the end repeat the last row: their products end in rows and columns of the
+            # tile that TMA does not store. Past the end of K only zeros are right.
             for i in cutlass.range_constexpr(A_PASSES):
                 row_m = cutlass.min(m * TILE_M + i * ROWS_PER_PASS + row, m_size - 1)
                 starts_a[i] = a.layout((index[row_m, batch], column, batch))
@@ -266,7 +266,7 @@ def gemm_kernel(a, index, b, tma_out, a_smem, b_smem, tiled_mma, k_tiles, tiles_
                 copy_tile(smem_a + swizzled, gmem_a + start, starts_a, stage.index, left)
                 copy_tile(smem_b + swizzled, gmem_b + start, starts_b, stage.index, left)
                 stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 af9cebe45c42
-# text: 6ac4d7f2635c
+# template: cute/gemm_sm90_pingpong.py.j2 4db6fcaae9c6
+# text: 928a72c79b40
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,14 +32,13 @@ Roles of a CTA's 384 threads
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> wgmma          6       1 arrive + 32768 B  4 arrives
-  turns      PipelineOrder     warpgroup -> the next 1       128 arrives         none
+  turns      PipelineOrder     warpgroup -> next     1       128 arrives         none
   epilogue   PipelineTmaStore  threads -> TMA store  2 x 4   none                none
 
   mainloop   Filled by an A and a B tile, in the order of the output tiles: `acquire` waits until
              the stage is empty and arms its full barrier with tx_count, which the copies complete
              as their bytes land (`commit` does nothing). Emptied by one arrive of each warp of one
-             warpgroup, the one whose tile it is, in every CTA that receives what this one loads.
-             The other warpgroup steps over those stages.
+             warpgroup, the one whose tile it is. The other warpgroup steps over those stages.
   turns      A barrier for each warpgroup: `wait` is for one's own, `arrive`, by all threads, for
              the other's. A turn is the mainloop of one tile. The first wait of the first warpgroup
              passes at once; each later one waits for the turn of the tile before, which is always
@@ -85,8 +84,8 @@ A_DTYPE, B_DTYPE = cutlass.BFloat16, cutlass.BFloat16
 ACC_DTYPE, OUT_DTYPE = cutlass.Float32, cutlass.BFloat16
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64  # output tile of a warpgroup, elements
-CLUSTER_M, CLUSTER_N = 1, 1  # CTAs; A is shared along N, B along M
-RASTER_GROUP = 8  # cluster rows walked together, for L2
+CLUSTER_M, CLUSTER_N = 1, 1  # no cluster: `max_clusters` counts CTAs
+RASTER_GROUP = 8  # rows of tiles walked together, for L2
 MMA_K = 16  # elements; 32 B of K an instruction
 MMAS_PER_STAGE = 4  # 64 / 16
 
@@ -97,10 +96,11 @@ STORE_WARP = 0  # of each consumer warpgroup
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 2 * 4096) // 32768
-STAGE_BYTES = 32768  # tx_count: 16384 + 16384, the A and the B tile
-FULL_ARRIVES = 1  # the producer, when it arms tx_count
-EMPTY_ARRIVES = 4  # 4 warps of one warpgroup * 1 multicast partners
+TX_COUNT = 32768  # B: 16384 + 16384, the A and the B tile
+FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT
+EMPTY_ARRIVES = 4  # 4 warps of one warpgroup
 
 TURN_STAGES = 1  # PipelineOrder's depth: one kind of turn, the mainloop
 TURN_ARRIVES = 128  # every thread of the warpgroup whose turn ends
@@ -143,23 +143,23 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 
 
 @cute.jit
-def tile_coord(index: cutlass.Int32, clusters_m: cutlass.Int32, clusters_n: cutlass.Int32):
-    """(m, n, batch) of this CTA's output tile in the cluster of tiles that comes index-th.
+def tile_coord(index: cutlass.Int32, tiles_m: cutlass.Int32, tiles_n: cutlass.Int32):
+    """(m, n, batch) of the output tile that comes index-th.
 
-    RASTER_GROUP rows of clusters are walked together, column by column: what runs at one time is
+    RASTER_GROUP rows of tiles are walked together, column by column: what runs at one time is
     nearly a square of the output, and shares the most of A and B in L2.
     """
-    batch, index = index // (clusters_m * clusters_n), index % (clusters_m * clusters_n)
-    group, index = index // (RASTER_GROUP * clusters_n), index % (RASTER_GROUP * clusters_n)
-    rows = cutlass.min(RASTER_GROUP, clusters_m - group * RASTER_GROUP)
+    batch, index = index // (tiles_m * tiles_n), index % (tiles_m * tiles_n)
+    group, index = index // (RASTER_GROUP * tiles_n), index % (RASTER_GROUP * tiles_n)
+    rows = cutlass.min(RASTER_GROUP, tiles_m - group * RASTER_GROUP)
     return group * RASTER_GROUP + index % rows, index // rows, batch
 
 
-def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple, cta=0, ctas: int = 1):
-    """What one of `ctas` CTAs copies: SMEM (copy, STAGE), GMEM (copy, tiles, tiles, L)."""
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
+    """What TMA copies at a time: SMEM (copy, STAGE), GMEM (copy, tiles, tiles, L)."""
     gmem = cute.local_tile(tma.tma_tensor, tile, (None, None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
-    return cpasync.tma_partition(tma.atom, cta, cute.make_layout(ctas), smem, gmem)
+    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
 
 
 @cute.jit
@@ -191,12 +191,12 @@ def multiply(mainloop_consumer, tiled_mma, acc, tCrA, tCrB, count):
 
 
 @cute.kernel
-def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles):
+def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n, tiles):
     thread, _, _ = cute.arch.thread_idx()
     warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     warpgroup_idx = cute.arch.make_warp_uniform(thread // 128)
-    _, _, first = cute.arch.block_idx()  # grid: (CLUSTER_M, CLUSTER_N, clusters)
-    _, _, step = cute.arch.grid_dim()
+    first, _, _ = cute.arch.block_idx()
+    step, _, _ = cute.arch.grid_dim()
     group = warpgroup_idx - 1  # a consumer warpgroup's place in the order of turns
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
@@ -209,9 +209,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
-        cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
     )
     turns = pipeline.PipelineOrder.create(
@@ -222,9 +221,9 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         barrier_storage=storage.turn_barriers.data_ptr(),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
-    pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
-    pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
+    pipeline.pipeline_init_arrive()
+    # Nobody may touch a barrier before it has been set up.
+    pipeline.pipeline_init_wait()
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
 
     if warpgroup_idx == 0:
@@ -234,7 +233,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
             tAsA, tAgA = partition_tma(tma_a, sA, (TILE_M, TILE_K))
             tBsB, tBgB = partition_tma(tma_b, sB, (TILE_N, TILE_K))
             for index in cutlass.range(first, tiles, step, unroll=1):
-                m, n, batch = tile_coord(index, clusters_m, clusters_n)
+                m, n, batch = tile_coord(index, tiles_m, tiles_n)
                 gA, gB = tAgA[None, m, None, batch], tBgB[None, n, None, batch]  # (copy, K tiles)
                 for k in cutlass.range(k_tiles, unroll=1):
                     stage = mainloop_producer.acquire_and_advance()
@@ -243,7 +242,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
                     cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full)
                     cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full)
                     stage.commit()
-            # The last releases must find this CTA's barriers.
+            # Leaves no arrive pending: waits until every stage has been released.
             mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------
@@ -275,7 +274,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         mainloop_consumer.advance(group * k_tiles)
         own_first, own_step = first + group * step, CONSUMER_WARPGROUPS * step
         for index in cutlass.range(own_first, tiles, own_step, unroll=1):
-            m, n, batch = tile_coord(index, clusters_m, clusters_n)
+            m, n, batch = tile_coord(index, tiles_m, tiles_n)
             # Out of turn, a stage could still be two laps behind, and its full barrier's phase bit
             # would look right. After the last wait for the tile before, none is.
             turns.wait(turn)
@@ -330,7 +329,7 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     """The compiled host side: tensor maps, grid and launch, for the numbers that `gemm` packs."""
     # One argument instead of 14: the DSL needs microseconds to convert each.
     numbers = cute.make_tensor(problem, cute.make_layout(14))
-    m, n, k, batches, max_clusters = [cutlass.Int32(numbers[i]) for i in range(3, 8)]
+    m, n, k, batches, max_ctas = [cutlass.Int32(numbers[i]) for i in range(3, 8)]
     a_row, a_batch = cute.assume(numbers[8], A_ALIGN), cute.assume(numbers[9], A_ALIGN)
     b_row, b_batch = cute.assume(numbers[10], B_ALIGN), cute.assume(numbers[11], B_ALIGN)
     out_row, out_batch = cute.assume(numbers[12], OUT_ALIGN), cute.assume(numbers[13], OUT_ALIGN)
@@ -358,16 +357,11 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     mma_op = warpgroup.MmaF16BF16Op(A_DTYPE, ACC_DTYPE, mma_shape, from_smem, a_major, b_major)
     tiled_mma = cute.make_tiled_mma(mma_op)  # one warpgroup's
 
-    clusters_m = cute.ceil_div(m, TILE_M * CLUSTER_M)
-    clusters_n = cute.ceil_div(n, TILE_N * CLUSTER_N)
-    tiles = clusters_m * clusters_n * batches
-    k_tiles = cute.ceil_div(k, TILE_K)
-    kernel = gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n, tiles)
-    grid = (CLUSTER_M, CLUSTER_N, cutlass.min(tiles, max_clusters))
-    cluster = (CLUSTER_M, CLUSTER_N, 1)
-    kernel.launch(
-        grid=grid, block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1, stream=stream
-    )
+    tiles_m, tiles_n = cute.ceil_div(m, TILE_M), cute.ceil_div(n, TILE_N)
+    tiles, k_tiles = tiles_m * tiles_n * batches, cute.ceil_div(k, TILE_K)
+    kernel = gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n, tiles)
+    grid = (cutlass.min(tiles, max_ctas), 1, 1)
+    kernel.launch(grid=grid, block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 af9cebe45c42
-# text: 9270bc538be2
+# template: cute/gemm_sm90_pingpong.py.j2 4db6fcaae9c6
+# text: 24607cb741ae
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -35,7 +35,7 @@ Roles of a CTA's 384 threads
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> wgmma          6       1 arrive + 32768 B  8 arrives
-  turns      PipelineOrder     warpgroup -> the next 1       128 arrives         none
+  turns      PipelineOrder     warpgroup -> next     1       128 arrives         none
   epilogue   PipelineTmaStore  threads -> TMA store  2 x 4   none                none
 
   mainloop   Filled by an A and a B tile, in the order of the output tiles: `acquire` waits until
@@ -100,9 +100,10 @@ STORE_WARP = 0  # of each consumer warpgroup
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 2 * 4096) // 32768
-STAGE_BYTES = 32768  # tx_count: 16384 + 16384, the A and the B tile
-FULL_ARRIVES = 1  # the producer, when it arms tx_count
+TX_COUNT = 32768  # B: 16384 + 16384, the A and the B tile
+FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT
 EMPTY_ARRIVES = 8  # 4 warps of one warpgroup * 2 multicast partners
 
 TURN_STAGES = 1  # PipelineOrder's depth: one kind of turn, the mainloop
@@ -215,7 +216,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
@@ -228,8 +229,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         barrier_storage=storage.turn_barriers.data_ptr(),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
+    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_cp_async.py.j2 d27d34739c89
-# text: 408ff9c3f7a5
+# template: cute/stream_cp_async.py.j2 e2653c78438f
+# text: 2c0ff20e2a72
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -21,6 +21,8 @@
 #   producer = "cp_async"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out[i] = f(x[index[i]]), row by row; f is `stream_op`. Persistent and warp-specialized: each CTA
 takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes
 this one.
@@ -33,11 +35,11 @@ Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
   mainloop   PipelineCpAsync   cp.async -> threads   7       128 arrives   8 arrives
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
-             `commit` has the full barrier count this thread once all its copies so far have landed.
-             It knows no other thread's copies: every producer thread commits every stage, even
-             where its rows or columns lie outside. Emptied by one arrive of each consumer warp, as
-             soon as its part is in registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` has the
+             full barrier count this thread once all its copies so far have landed. It knows no
+             other thread's copies: every producer thread commits every stage, even where its rows
+             or columns lie outside. Emptied by one arrive of each consumer warp, as soon as its
+             part is in registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   copy t0, t1, ...: at most 7 stages ahead of the slowest consumer warp
@@ -81,6 +83,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 4
 THREADS = 384  # 32 * (8 + 4)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
 FULL_ARRIVES = 128  # 32 * 4, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -99,7 +102,7 @@ class SharedStorage:  # 114816 B: 128 + 7 * 16384
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
 
-    Scale and shift: `x * 2.0 + 1.0`. A ReLU: `cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
     """
     return x
@@ -192,7 +195,7 @@ def stream_kernel(x, index, out, tiles_n, tiles):
             copy_rows(x, x_rows, tXsX[None, None, stage.index], share_n)
             mainloop.producer_commit(stage)
             stage.advance()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop.producer_tail(stage)
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_cp_async.py.j2 d27d34739c89
-# text: 9ebd6dd0fe43
+# template: cute/stream_cp_async.py.j2 e2653c78438f
+# text: f9df93edbf20
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -20,6 +20,8 @@
 #   consumer = "tma_store"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
 tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
@@ -33,11 +35,11 @@ Pipelines
   mainloop   PipelineCpAsync   cp.async -> threads   11      64 arrives    8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  3       none          none
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
-             `commit` has the full barrier count this thread once all its copies so far have landed.
-             It knows no other thread's copies: every producer thread commits every stage, even
-             where its rows or columns lie outside. Emptied by one arrive of each consumer warp, as
-             soon as its part is in registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` has the
+             full barrier count this thread once all its copies so far have landed. It knows no
+             other thread's copies: every producer thread commits every stage, even where its rows
+             or columns lie outside. Emptied by one arrive of each consumer warp, as soon as its
+             part is in registers.
   epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (3) still read SMEM: the oldest buffer is free.
@@ -48,8 +50,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   stores                                        | rows of t0                         | rows of t1
 
 Constraints
-  x and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a
-  time; the last dimension contiguous, row strides and addresses multiples of 16 bytes.
+  x and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the last
+  dimension contiguous, row strides and addresses multiples of 16 bytes.
 
 Run
   python stream_sm100_cp_async_store.py
@@ -85,6 +87,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 2
 THREADS = 320  # 32 * (8 + 2)
 BLOCKS_PER_SM = 1
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 11  # (232448 - 256 - 3 * 16384) // 16384
 FULL_ARRIVES = 64  # 32 * 2, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -105,7 +108,7 @@ class SharedStorage:  # 229632 B: 256 + 11 * 16384 + 3 * 16384
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
 
-    Scale and shift: `x * 2.0 + 1.0`. A ReLU: `cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
     """
     return x
@@ -182,7 +185,7 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
             stage = mainloop_producer.acquire_and_advance()
             copy_rows(x, tXsX[None, None, stage.index], share_m, share_n)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

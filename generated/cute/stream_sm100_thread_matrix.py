@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_thread.py.j2 f674b52eb1c9
-# text: 285e74b55191
+# template: cute/stream_thread.py.j2 313b995d2d20
+# text: 6e09cd9bc8d9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -20,13 +20,15 @@
 #   y = "matrix"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16, bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out = f(x, y) over (M, N) matrices; f is `stream_op`. Persistent and warp-specialized: each CTA
 takes tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, and store the result
-  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a
-             time, and put them into SMEM
+  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a time, and put
+             them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
@@ -43,8 +45,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
 
 Constraints
-  x, y and out are (M, N) of any size; the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x, y and out are (M, N) of any size; the last dimension contiguous, row strides and addresses
+  multiples of 16 bytes.
 
 Run
   python stream_sm100_thread_matrix.py
@@ -79,6 +81,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 3  # (115712 - 128) // 32768
 FULL_ARRIVES = 256  # 32 * 8, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -98,8 +101,8 @@ class SharedStorage:  # 98432 B: 128 + 3 * 32768
 def stream_op(x: cute.TensorSSA, y: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: the sum.
 
-    Scale and shift: `x * y + 1.0`. A ReLU after it: `cute.where(x + y > 0.0, x + y, 0.0)`. Change
-    `reference` too. Outside the matrix x and y are 0.0, and what f makes of them is not stored.
+    A scale: `return x * y`. A gate: `return cute.where(x > 0.0, y, 0.0)`. Change `reference` too.
+    Outside the matrix x and y are 0.0, and what f makes of them is not stored.
     """
     return x + y
 
@@ -185,7 +188,7 @@ def stream_kernel(x, y, out, tiles_n, tiles):
             cute.autovec_copy(rX, tXsX[None, None, stage.index])
             cute.autovec_copy(rY, tYsY[None, None, stage.index])
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_thread.py.j2 f674b52eb1c9
-# text: 32fd651814fd
+# template: cute/stream_thread.py.j2 313b995d2d20
+# text: 7be589e00b92
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,6 +24,8 @@
 #   consumer = "tma_store"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out[i] = f(x[index[i]]), row by row; f is `stream_op`. Persistent and warp-specialized: each CTA
 takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes
 this one.
@@ -31,19 +33,18 @@ this one.
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, put the result into a
              buffer of their own, and issue its TMA store
-  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a
-             time, and put them into SMEM
+  producer   warps 8 to 15: load 4 rows of a tile each into registers, 16 B at a time, and put
+             them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
   mainloop   PipelineAsync     threads -> threads    4       256 arrives   8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  3       none          none
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
-             `commit` arrives, which publishes what this thread, and only this thread, has put into
-             it: every producer thread commits every stage, even where its rows or columns lie
-             outside. Emptied by one arrive of each consumer warp, as soon as its part is in
-             registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` arrives,
+             which publishes what this thread, and only this thread, has put into it: every producer
+             thread commits every stage, even where its rows or columns lie outside. Emptied by one
+             arrive of each consumer warp, as soon as its part is in registers.
   epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (3) still read SMEM: the oldest buffer is free.
@@ -54,8 +55,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   stores                                        | rows of t0                         | rows of t1
 
 Constraints
-  x is (ROWS, N) and out is (M, N) with N a multiple of 8, because TMA stores 16 bytes at a
-  time; the last dimension contiguous, row strides and addresses multiples of 16 bytes.
+  x is (ROWS, N) and out is (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time;
+  the last dimension contiguous, row strides and addresses multiples of 16 bytes.
   index is (M,) of int32 in 0 to ROWS - 1, in any order; the values are not checked.
 
 Run
@@ -91,6 +92,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 4  # (115712 - 128 - 3 * 16384) // 16384
 FULL_ARRIVES = 256  # 32 * 8, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -111,7 +113,7 @@ class SharedStorage:  # 114816 B: 128 + 4 * 16384 + 3 * 16384
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
 
-    Scale and shift: `x * 2.0 + 1.0`. A ReLU: `cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
     """
     return x
@@ -185,7 +187,7 @@ def stream_kernel(x, index, tma_out, tiles_n, tiles):
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
             share_m, share_n = m * PRODUCER_WARPS + producer_warp, n * 32 + lane
-            # The rows are read before the wait for a stage, and while earlier copies are in flight.
+            # The index is read first: the loads need it. -1 is a row outside.
             for i in cutlass.range_constexpr(PRODUCER_M):
                 x_rows[i] = -1
                 if share_m * PRODUCER_M + i < cute.size(index):
@@ -196,7 +198,7 @@ def stream_kernel(x, index, tma_out, tiles_n, tiles):
             cute.autovec_copy(rX, tXsX[None, None, stage.index])
             mainloop.producer_commit(stage)
             stage.advance()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop.producer_tail(stage)
     else:
         # ---- Consumers --------------------------------------------------------------------------

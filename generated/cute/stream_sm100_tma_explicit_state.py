@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 9ae83558c7ef
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 7618ad97bb48
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -15,6 +15,8 @@
 #   style = "explicit-state"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
 tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
@@ -26,10 +28,10 @@ Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> threads        7       1 arrive + 16384 B  8 arrives
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which the copies complete as their bytes land
-             (`commit` does nothing). Emptied by one arrive of each consumer warp, as soon as its
-             part is in registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty and arms its full
+             barrier with tx_count, which the copy completes as its bytes land (`commit` does
+             nothing). Emptied by one arrive of each consumer warp, as soon as its part is in
+             registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, t1, ...: at most 7 stages ahead of the slowest consumer warp
@@ -72,9 +74,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
 TX_COUNT = 16384  # B: 32 * 256 * 2, a tile of x
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 8  # 8 consumer warps
 
 X_ALIGN, OUT_ALIGN = 8, 8  # elements of 16 B: the unit of row strides
@@ -159,7 +162,7 @@ def stream_kernel(tma_x, out, tiles_n, tiles):
             cute.copy(tma_x.atom, tXgX[None, m, n], x_stage, tma_bar_ptr=full)
             mainloop.producer_commit(stage)
             stage.advance()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop.producer_tail(stage)
     else:
         # ---- Consumers --------------------------------------------------------------------------

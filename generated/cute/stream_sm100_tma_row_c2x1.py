@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 55fb2f29744d
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 474f3753c735
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,6 +24,8 @@
 #   y = "row"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16, bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
 bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one
 after the other, and loads the next ones while it computes this one.
@@ -38,10 +40,10 @@ Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> threads        6       1 arrive + 16896 B  16 arrives
 
-  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which this CTA's copies and the other CTAs' parts
-             of y complete as their bytes land (`commit` does nothing). Emptied by one arrive of
-             each consumer warp of every CTA of the cluster: all receive what this one loads of y.
+  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
+             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts of y
+             complete as their bytes land (`commit` does nothing). Emptied by one arrive of each
+             consumer warp of every CTA of the cluster: all receive what this one loads of y.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, t1, ...: at most 6 stages ahead of the slowest consumer warp
@@ -86,9 +88,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 6  # (115712 - 128) // 16896
 TX_COUNT = 16896  # B: 32 * 256 * 2 + 256 * 2, a tile of x and one of y
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 16  # 8 consumer warps * 2 CTAs that share y
 
 X_ALIGN, Y_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B: the unit of row strides

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: dc5be442ed83
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 4b80e2723a61
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -17,6 +17,8 @@
 #   consumer = "tma_store"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
 tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
@@ -30,10 +32,10 @@ Pipelines
   mainloop   PipelineTmaAsync  TMA -> threads        11      1 arrive + 16384 B  8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  3       none                none
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which the copies complete as their bytes land
-             (`commit` does nothing). Emptied by one arrive of each consumer warp, as soon as its
-             part is in registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty and arms its full
+             barrier with tx_count, which the copy completes as its bytes land (`commit` does
+             nothing). Emptied by one arrive of each consumer warp, as soon as its part is in
+             registers.
   epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (3) still read SMEM: the oldest buffer is free.
@@ -80,9 +82,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 1
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 11  # (232448 - 256 - 3 * 16384) // 16384
 TX_COUNT = 16384  # B: 32 * 256 * 2, a tile of x
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 8  # 8 consumer warps
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
 
@@ -154,7 +157,7 @@ def stream_kernel(tma_x, tma_out, tiles_n, tiles):
             x_stage = tXsX[None, stage.index]
             cute.copy(tma_x.atom, tXgX[None, m, n], x_stage, tma_bar_ptr=full)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

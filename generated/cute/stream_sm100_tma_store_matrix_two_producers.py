@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 45ced44f5987
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: c1d3ec072d40
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -26,6 +26,8 @@
 #   [stream]
 #   y = "matrix"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16, bf16 -> f32 -> bf16.
+
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
 
 out = f(x, y) over (M, N) matrices; f is `stream_op`. Persistent and warp-specialized: each CTA
 takes tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
@@ -92,9 +94,10 @@ THREADS = 320  # 32 * (8 + 2)
 X_WARP, Y_WARP = 8, 9  # the producers are the last warps of the CTA
 BLOCKS_PER_SM = 1
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 5  # (232448 - 128 - 3 * 16384) // 32768
 TX_COUNT = 16384  # B: 32 * 256 * 2, the tile that one producer warp loads
-FULL_ARRIVES = 2  # 2 producer warps: one lane arms tx_count
+FULL_ARRIVES = 2  # 2 producer warps: one lane of each arms TX_COUNT
 EMPTY_ARRIVES = 8  # 8 consumer warps
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
 
@@ -180,7 +183,7 @@ def stream_kernel(tma_x, tma_y, tma_out, tiles_n, tiles):
             x_stage = tXsX[None, stage.index]
             cute.copy(tma_x.atom, tXgX[None, m, n], x_stage, tma_bar_ptr=full)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         x_producer.tail()
     elif warp_idx == Y_WARP:
         # ---- Producer of y ----------------------------------------------------------------------

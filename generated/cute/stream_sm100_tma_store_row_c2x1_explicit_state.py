@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 0322833061f2
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 22e7ceab8106
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,6 +28,8 @@
 #   y = "row"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16, bf16 -> f32 -> bf16.
 
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
 bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one
 after the other, and loads the next ones while it computes this one.
@@ -44,10 +46,10 @@ Pipelines
   mainloop   PipelineTmaAsync  TMA -> threads        10      1 arrive + 16896 B  16 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  3       none                none
 
-  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which this CTA's copies and the other CTAs' parts
-             of y complete as their bytes land (`commit` does nothing). Emptied by one arrive of
-             each consumer warp of every CTA of the cluster: all receive what this one loads of y.
+  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
+             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts of y
+             complete as their bytes land (`commit` does nothing). Emptied by one arrive of each
+             consumer warp of every CTA of the cluster: all receive what this one loads of y.
   epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (3) still read SMEM: the oldest buffer is free.
@@ -96,9 +98,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 1
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 10  # (232448 - 256 - 3 * 16384) // 16896
 TX_COUNT = 16896  # B: 32 * 256 * 2 + 256 * 2, a tile of x and one of y
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 16  # 8 consumer warps * 2 CTAs that share y
 EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 d27d34739c89
-# text: 10798f68d9b9
+# template: cute/stream_cp_async.py.j2 e2653c78438f
+# text: 54d4981c6d69
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -31,19 +31,19 @@ Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
   mainloop   PipelineCpAsync   cp.async -> threads   7       64 arrives    8 arrives
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
-             `commit` has the full barrier count this thread once all its copies so far have landed.
-             It knows no other thread's copies: every producer thread commits every stage, even
-             where its rows or columns lie outside. Emptied by one arrive of each consumer warp, as
-             soon as its part is in registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` has the
+             full barrier count this thread once all its copies so far have landed. It knows no
+             other thread's copies: every producer thread commits every stage, even where its rows
+             or columns lie outside. Emptied by one arrive of each consumer warp, as soon as its
+             part is in registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   copy t0, t1, ...: at most 7 stages ahead of the slowest consumer warp
   consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
 
 Constraints
-  x and out are (M, N) of any size; the last dimension contiguous, row strides and
-  addresses multiples of 8 bytes.
+  x and out are (M, N) of any size; the last dimension contiguous, row strides and addresses
+  multiples of 8 bytes.
 
 Run
   python stream_sm90_cp_async_align8.py
@@ -78,6 +78,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 2
 THREADS = 320  # 32 * (8 + 2)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
 FULL_ARRIVES = 64  # 32 * 2, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -96,7 +97,7 @@ class SharedStorage:  # 114816 B: 128 + 7 * 16384
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
 
-    Scale and shift: `x * 2.0 + 1.0`. A ReLU: `cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
     """
     return x
@@ -180,7 +181,7 @@ def stream_kernel(x, out, tiles_n, tiles):
             stage = mainloop_producer.acquire_and_advance()
             copy_rows(x, tXsX[None, None, stage.index], share_m, share_n)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 d27d34739c89
-# text: a46ee019cf34
+# template: cute/stream_cp_async.py.j2 e2653c78438f
+# text: 3f88dd4e77d9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -43,8 +43,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
 
 Constraints
-  x, y and out are (M, N) of any size; the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x, y and out are (M, N) of any size; the last dimension contiguous, row strides and addresses
+  multiples of 16 bytes.
 
 Run
   python stream_sm90_cp_async_matrix_explicit_state.py
@@ -80,6 +80,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 2
 THREADS = 320  # 32 * (8 + 2)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 3  # (115712 - 128) // 32768
 FULL_ARRIVES = 64  # 32 * 2, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -99,8 +100,8 @@ class SharedStorage:  # 98432 B: 128 + 3 * 32768
 def stream_op(x: cute.TensorSSA, y: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: the sum.
 
-    Scale and shift: `x * y + 1.0`. A ReLU after it: `cute.where(x + y > 0.0, x + y, 0.0)`. Change
-    `reference` too. Outside the matrix x and y are 0.0, and what f makes of them is not stored.
+    A scale: `return x * y`. A gate: `return cute.where(x > 0.0, y, 0.0)`. Change `reference` too.
+    Outside the matrix x and y are 0.0, and what f makes of them is not stored.
     """
     return x + y
 
@@ -187,7 +188,7 @@ def stream_kernel(x, y, out, tiles_n, tiles):
             copy_rows(y, tYsY[None, None, stage.index], share_m, share_n)
             mainloop.producer_commit(stage)
             stage.advance()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop.producer_tail(stage)
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 d27d34739c89
-# text: 2cbccc2a956d
+# template: cute/stream_cp_async.py.j2 e2653c78438f
+# text: bd20a529bfd2
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -37,11 +37,11 @@ Pipelines
   mainloop   PipelineCpAsync   cp.async -> threads   4       128 arrives   8 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  3       none          none
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
-             `commit` has the full barrier count this thread once all its copies so far have landed.
-             It knows no other thread's copies: every producer thread commits every stage, even
-             where its rows or columns lie outside. Emptied by one arrive of each consumer warp, as
-             soon as its part is in registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` has the
+             full barrier count this thread once all its copies so far have landed. It knows no
+             other thread's copies: every producer thread commits every stage, even where its rows
+             or columns lie outside. Emptied by one arrive of each consumer warp, as soon as its
+             part is in registers.
   epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (3) still read SMEM: the oldest buffer is free.
@@ -52,8 +52,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   stores                                        | rows of t0                         | rows of t1
 
 Constraints
-  x is (ROWS, N) and out is (M, N) with N a multiple of 8, because TMA stores 16 bytes at a
-  time; the last dimension contiguous, row strides and addresses multiples of 16 bytes.
+  x is (ROWS, N) and out is (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time;
+  the last dimension contiguous, row strides and addresses multiples of 16 bytes.
   index is (M,) of int32 in 0 to ROWS - 1, in any order; the values are not checked.
 
 Run
@@ -90,6 +90,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 4
 THREADS = 384  # 32 * (8 + 4)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 4  # (115712 - 128 - 3 * 16384) // 16384
 FULL_ARRIVES = 128  # 32 * 4, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -110,7 +111,7 @@ class SharedStorage:  # 114816 B: 128 + 4 * 16384 + 3 * 16384
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
 
-    Scale and shift: `x * 2.0 + 1.0`. A ReLU: `cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
     """
     return x
@@ -195,7 +196,7 @@ def stream_kernel(x, index, tma_out, tiles_n, tiles):
             stage = mainloop_producer.acquire_and_advance()
             copy_rows(x, x_rows, tXsX[None, None, stage.index], share_n)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

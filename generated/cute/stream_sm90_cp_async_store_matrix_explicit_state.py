@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 d27d34739c89
-# text: 98c7b45910fb
+# template: cute/stream_cp_async.py.j2 e2653c78438f
+# text: 7072186f5fea
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -52,8 +52,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   stores                                        | rows of t0                         | rows of t1
 
 Constraints
-  x, y and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a
-  time; the last dimension contiguous, row strides and addresses multiples of 16 bytes.
+  x, y and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the last
+  dimension contiguous, row strides and addresses multiples of 16 bytes.
 
 Run
   python stream_sm90_cp_async_store_matrix_explicit_state.py
@@ -90,6 +90,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 2
 THREADS = 320  # 32 * (8 + 2)
 BLOCKS_PER_SM = 1
 
+# 232448 B of SMEM a block: 227 KiB
 MAINLOOP_STAGES = 5  # (232448 - 128 - 3 * 16384) // 32768
 FULL_ARRIVES = 64  # 32 * 2, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -111,8 +112,8 @@ class SharedStorage:  # 213120 B: 128 + 5 * 32768 + 3 * 16384
 def stream_op(x: cute.TensorSSA, y: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: the sum.
 
-    Scale and shift: `x * y + 1.0`. A ReLU after it: `cute.where(x + y > 0.0, x + y, 0.0)`. Change
-    `reference` too. Outside the matrix x and y are 0.0, and what f makes of them is not stored.
+    A scale: `return x * y`. A gate: `return cute.where(x > 0.0, y, 0.0)`. Change `reference` too.
+    Outside the matrix x and y are 0.0, and what f makes of them is not stored.
     """
     return x + y
 
@@ -192,7 +193,7 @@ def stream_kernel(x, y, tma_out, tiles_n, tiles):
             copy_rows(y, tYsY[None, None, stage.index], share_m, share_n)
             mainloop.producer_commit(stage)
             stage.advance()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop.producer_tail(stage)
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 f674b52eb1c9
-# text: 620b6fbcbe0c
+# template: cute/stream_thread.py.j2 313b995d2d20
+# text: 075237167e94
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -25,26 +25,25 @@ tiles of 64 x 128, one after the other, and loads the next ones while it compute
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 8 rows of a tile each, apply f in f32, and store the result
-  producer   warps 8 to 15: load 8 rows of a tile each into registers, 8 B at a
-             time, and put them into SMEM
+  producer   warps 8 to 15: load 8 rows of a tile each into registers, 8 B at a time, and put
+             them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
   mainloop   PipelineAsync     threads -> threads    7       256 arrives   8 arrives
 
-  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and
-             `commit` arrives, which publishes what this thread, and only this thread, has put into
-             it: every producer thread commits every stage, even where its rows or columns lie
-             outside. Emptied by one arrive of each consumer warp, as soon as its part is in
-             registers.
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` arrives,
+             which publishes what this thread, and only this thread, has put into it: every producer
+             thread commits every stage, even where its rows or columns lie outside. Emptied by one
+             arrive of each consumer warp, as soon as its part is in registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, fill | load t1, fill | ...: at most 7 stages ahead of the slowest consumer
   consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
 
 Constraints
-  x and out are (M, N) of any size; the last dimension contiguous, row strides and
-  addresses multiples of 8 bytes.
+  x and out are (M, N) of any size; the last dimension contiguous, row strides and addresses
+  multiples of 8 bytes.
 
 Run
   python stream_sm90_thread_align8.py
@@ -78,6 +77,7 @@ CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
 FULL_ARRIVES = 256  # 32 * 8, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
@@ -96,7 +96,7 @@ class SharedStorage:  # 114816 B: 128 + 7 * 16384
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
     """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
 
-    Scale and shift: `x * 2.0 + 1.0`. A ReLU: `cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
     """
     return x
@@ -178,7 +178,7 @@ def stream_kernel(x, out, tiles_n, tiles):
             stage = mainloop_producer.acquire_and_advance()
             cute.autovec_copy(rX, tXsX[None, None, stage.index])
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 84b2dd6d7203
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 332d89255d08
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,10 +28,10 @@ Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> threads        3       1 arrive + 32768 B  8 arrives
 
-  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which the copies complete as their bytes land
-             (`commit` does nothing). Emptied by one arrive of each consumer warp, as soon as its
-             part is in registers.
+  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
+             its full barrier with tx_count, which the copies complete as their bytes land (`commit`
+             does nothing). Emptied by one arrive of each consumer warp, as soon as its part is in
+             registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, t1, ...: at most 3 stages ahead of the slowest consumer warp
@@ -75,9 +75,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 3  # (115712 - 128) // 32768
 TX_COUNT = 32768  # B: 32 * 256 * 2 + 32 * 256 * 2, a tile of x and one of y
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 8  # 8 consumer warps
 
 X_ALIGN, Y_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B: the unit of row strides
@@ -166,7 +167,7 @@ def stream_kernel(tma_x, tma_y, out, tiles_n, tiles):
             y_stage = tYsY[None, stage.index]
             cute.copy(tma_y.atom, tYgY[None, m, n], y_stage, tma_bar_ptr=full)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: d9205b44b809
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 989d675b3c61
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -82,9 +82,10 @@ THREADS = 320  # 32 * (8 + 2)
 X_WARP, Y_WARP = 8, 9  # the producers are the last warps of the CTA
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 3  # (115712 - 128) // 32768
 TX_COUNT = 16384  # B: 32 * 256 * 2, the tile that one producer warp loads
-FULL_ARRIVES = 2  # 2 producer warps: one lane arms tx_count
+FULL_ARRIVES = 2  # 2 producer warps: one lane of each arms TX_COUNT
 EMPTY_ARRIVES = 8  # 8 consumer warps
 
 X_ALIGN, Y_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B: the unit of row strides
@@ -174,7 +175,7 @@ def stream_kernel(tma_x, tma_y, out, tiles_n, tiles):
             x_stage = tXsX[None, stage.index]
             cute.copy(tma_x.atom, tXgX[None, m, n], x_stage, tma_bar_ptr=full)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         x_producer.tail()
     elif warp_idx == Y_WARP:
         # ---- Producer of y ----------------------------------------------------------------------

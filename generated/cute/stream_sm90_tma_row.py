@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 2a5adc2a1771
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: 51f67cbdefa9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -29,10 +29,10 @@ Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> threads        6       1 arrive + 16896 B  8 arrives
 
-  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which the copies complete as their bytes land
-             (`commit` does nothing). Emptied by one arrive of each consumer warp, as soon as its
-             part is in registers.
+  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
+             its full barrier with tx_count, which the copies complete as their bytes land (`commit`
+             does nothing). Emptied by one arrive of each consumer warp, as soon as its part is in
+             registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, t1, ...: at most 6 stages ahead of the slowest consumer warp
@@ -76,9 +76,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 6  # (115712 - 128) // 16896
 TX_COUNT = 16896  # B: 32 * 256 * 2 + 256 * 2, a tile of x and one of y
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 8  # 8 consumer warps
 
 X_ALIGN, Y_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B: the unit of row strides
@@ -167,7 +168,7 @@ def stream_kernel(tma_x, tma_y, out, tiles_n, tiles):
             y_stage = tYsY[None, stage.index]
             cute.copy(tma_y.atom, tYgY[None, 0, n], y_stage, tma_bar_ptr=full)
             stage.commit()
-        # The last releases must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 de1d2f53bac1
-# text: 94569162c94a
+# template: cute/stream_tma.py.j2 56baead57ef0
+# text: c9f82c9562b6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -34,10 +34,10 @@ Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
   mainloop   PipelineTmaAsync  TMA -> threads        6       1 arrive + 16896 B  16 arrives
 
-  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and
-             arms its full barrier with tx_count, which this CTA's copies and the other CTAs' parts
-             of y complete as their bytes land (`commit` does nothing). Emptied by one arrive of
-             each consumer warp of every CTA of the cluster: all receive what this one loads of y.
+  mainloop   Filled by a tile of x and one of y: `acquire` waits until the stage is empty and arms
+             its full barrier with tx_count, which this CTA's copies and the other CTAs' parts of y
+             complete as their bytes land (`commit` does nothing). Emptied by one arrive of each
+             consumer warp of every CTA of the cluster: all receive what this one loads of y.
 
 Timeline of a CTA (its tiles t0, t1, ...)
   producer   load t0, t1, ...: at most 6 stages ahead of the slowest consumer warp
@@ -82,9 +82,10 @@ THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 2
 
+# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
 MAINLOOP_STAGES = 6  # (115712 - 128) // 16896
 TX_COUNT = 16896  # B: 32 * 256 * 2 + 256 * 2, a tile of x and one of y
-FULL_ARRIVES = 1  # 1 producer warp: one lane arms tx_count
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 16  # 8 consumer warps * 2 CTAs that share y
 
 X_ALIGN, Y_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B: the unit of row strides

@@ -18,21 +18,22 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import SETMAXNREG_STEP, SWIZZLE_BYTES, WARP, WARPGROUP
 from pipegen.planning.formulas import registers_or_given
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
+from pipegen.planning.gemm_sm90_cute_template import TMA_ALIGNMENT
 from pipegen.planning.model import Number, Plan
 from pipegen.vocabulary import DTYPE
 
 WHY = {
     16: (
-        "The addresses are each thread's own: the form to start from where what you need is no\n"
-        "box that TMA could load."
+        "The addresses are each thread's own: the form to start from where what you need is no box that\n"
+        "TMA could load."
     ),
     8: (
-        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 8.\n"
-        "Smaller copies are slower: pad the rows where you can."
+        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 8. Smaller\n"
+        "copies are slower: pad the rows where you can."
     ),
     4: (
-        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 4.\n"
-        "Smaller copies are slower: pad the rows where you can."
+        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 4. Smaller\n"
+        "copies are slower: pad the rows where you can."
     ),
 }
 
@@ -151,6 +152,8 @@ def _words(description: KernelDescription, copies: RowCopies) -> dict[str, Any]:
         "why": WHY[alignment],
         "row_or_half": "half a row of a stage" if halves else "one row of a stage",
         "halves": halves,
+        "aligned": alignment == TMA_ALIGNMENT,
+        "narrow": alignment < TMA_ALIGNMENT,
         "gather": gather,
         "plain": not gather,
     }

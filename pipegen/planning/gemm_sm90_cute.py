@@ -117,7 +117,7 @@ def plan_gemm_sm90_cute(
             "mainloop_empty_arrive_count",
             arrivals,
             "arrivals",
-            f"{consumer_warps} consumer warps * {partners} multicast partners",
+            multicast_text(f"{consumer_warps} consumer warps", partners),
             "cutlass.pipeline.PipelineTmaAsync.consumer_release: one lane a warp and partner",
         ),
         Number(
@@ -218,9 +218,8 @@ def plan_gemm_sm90_cute(
             "grid",
             "persistent",
             "blocks",
-            f"{cluster[0]} * {cluster[1]} * min(tiles in clusters, SMs // "
-            f"{cluster[0] * cluster[1]} * {blocks})",
-            "static persistent scheduler: as many clusters as the GPU runs at once",
+            grid_text(cluster, blocks),
+            "static persistent scheduler: as many as the GPU runs at once",
         ),
     )
     pipelines = (
@@ -289,6 +288,19 @@ def _tile(description: KernelDescription) -> tuple[int, int, int]:
 
 def _dtypes(description: KernelDescription) -> tuple[str | None, ...]:
     return description.dtype.a, description.dtype.b, description.dtype.out
+
+
+def multicast_text(warps: str, partners: int) -> str:
+    """The arrives that empty a stage: of these warps, in each CTA that shares what is loaded."""
+    return warps if partners == 1 else f"{warps} * {partners} multicast partners"
+
+
+def grid_text(cluster: tuple[int, int], blocks: int) -> str:
+    """The blocks of a persistent kernel."""
+    m, n = cluster
+    if m * n == 1:
+        return f"min(tiles, SMs * {blocks})"
+    return f"{m} * {n} * min(tiles in clusters, SMs // {m * n} * {blocks})"
 
 
 def smem_text(split: SmemSplit, budget: SmemBudget, barrier_room: int) -> str:

@@ -8,6 +8,8 @@ from pipegen.hardware import MMA_K_BYTES
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.vocabulary import DTYPE
 
+KIB = 1024  # bytes
+FULL_BARRIER_WIDTH = 18  # of a column of the pipelines table
 TMA_ALIGNMENT = 16  # bytes; addresses and strides (CUDA driver API, cuTensorMapEncodeTiled)
 
 
@@ -37,7 +39,11 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     epi_m, epi_n = budget.epi_tile_mn
     warpgroups = description.role["consumer"].warpgroups or 1
     producers, mainloop = description.role["producer"].warps, description.pipeline["mainloop"]
-    arrives = "1 arrive +" if producers == 1 else "2 arrives,"
+    clustered = cluster_m * cluster_n > 1
+    full = f"1 arrive + {budget.stage_bytes} B"
+    if producers == 2:
+        full = f"2 arrives + 2 * {budget.stage_bytes // 2} B"
+    full = full.ljust(FULL_BARRIER_WIDTH)
     return {
         "a": a,
         "b": b,
@@ -46,7 +52,13 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "cluster_n": cluster_n,
         "mma_k": MMA_K_BYTES // a.bytes,
         "last_consumer_warp": 4 * (1 + warpgroups) - 1,
-        "full_barrier": f"{arrives} {budget.stage_bytes} B",
+        "own_rows": own_rows(m, warpgroups),
+        "full_barrier": full,
+        "full_title": "full barrier".ljust(len(full)),
+        "full_none": "none".ljust(len(full)),
+        "counts": "clusters_m, clusters_n" if clustered else "tiles_m, tiles_n",
+        "most": "max_clusters" if clustered else "max_ctas",
+        "smem_limit": f"{budget.capacity} B of SMEM a block: {budget.capacity // KIB} KiB",
         "ahead": f"at most {budget.split.stages} stages ahead",
         "capability_major": 9,
         "static": True,
@@ -73,7 +85,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "explicit_state": description.kernel.style == "explicit-state",
         "a_multicast": cluster_n > 1,
         "b_multicast": cluster_m > 1,
-        "clustered": cluster_m * cluster_n > 1,
+        "clustered": clustered,
         "plain_load": cluster_m == 1 or cluster_n == 1,
         "fp8": a.bits == 8,
         "promoted": bool(dtype.promote_every),
@@ -83,6 +95,13 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a_as_mk": "a.double()" if a_k else "a.double().mT",
         "b_as_kn": "b.double().mT" if b_k else "b.double()",
     }
+
+
+def own_rows(tile_m: int, warpgroups: int) -> str:
+    """Which rows of a tile the wgmmas of a consumer warpgroup make."""
+    if warpgroups == 1:
+        return f"all four on the tile's {tile_m} rows"
+    return f"each warpgroup on its {tile_m // warpgroups} rows"
 
 
 def operand_words(operand: str, mode: str, k_major: bool) -> dict[str, str]:

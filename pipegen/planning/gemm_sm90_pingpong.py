@@ -23,6 +23,7 @@ from pipegen.planning.formulas import (
     registers_or_given,
     stages_or_given,
 )
+from pipegen.planning.gemm_sm90_cute import grid_text, multicast_text
 from pipegen.planning.gemm_sm90_cute_template import template_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.smem import MAX_STORE_BUFFERS, smem_of, stage_range
@@ -175,7 +176,7 @@ def _numbers(
             "mainloop_empty_arrive_count",
             tma_consumer_arrive_count(WARPS, cluster),
             "arrivals",
-            f"{WARPS} warps of one warpgroup * {partners} multicast partners",
+            multicast_text(f"{WARPS} warps of one warpgroup", partners),
             "cutlass.pipeline.PipelineTmaAsync.consumer_release: one lane a warp and partner",
         ),
         Number(
@@ -316,9 +317,8 @@ def _machine(
             "grid",
             "persistent",
             "blocks",
-            f"{cluster[0]} * {cluster[1]} * min(tiles in clusters, SMs // "
-            f"{cluster[0] * cluster[1]} * {blocks})",
-            "static persistent scheduler: as many clusters as the GPU runs at once",
+            grid_text(cluster, blocks),
+            "static persistent scheduler: as many as the GPU runs at once",
         ),
     )
 

@@ -49,8 +49,10 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
         "first_producer_warp": sizes.warps,
         "last_producer_warp": sizes.warps + producers - 1,
         "warp_rows": "1 row" if sizes.warp_m == 1 else f"{sizes.warp_m} rows",
-        "filled_by": "a tile of x" if y == "none" else "a tile of x and one of y",
         "tx_word": tx_word(y, producers),
+        "arming_lanes": "one lane" if producers == 1 else "one lane of each",
+        "smem_limit": smem_limit(sizes),
+        "compiled_only": kernel.arch == "sm_100a",
         "full_barrier": full,
         "full_title": "full barrier".ljust(len(full)),
         "full_none": "none".ljust(len(full)),
@@ -96,6 +98,12 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
         "tried": token,
         "deferred": mainloop.defer_sync,
     }
+
+
+def smem_limit(sizes: StreamSizes) -> str:
+    """What a block may use of an SM's 228 KiB, of which each block's first KiB is reserved."""
+    parts = "227 KiB" if sizes.blocks == 1 else f"228 KiB / {sizes.blocks} blocks - 1 KiB"
+    return f"{sizes.capacity} B of SMEM a block: {parts}"
 
 
 def tx_word(y: str, producers: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES, WARP
-from pipegen.planning.stream.template import ARCHITECTURE
+from pipegen.planning.stream.template import ARCHITECTURE, smem_limit
 from pipegen.planning.stream.threads_sizes import ThreadSizes, copy_bytes
 from pipegen.vocabulary import DTYPE
 
@@ -51,7 +51,8 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
         "last_producer_warp": stream.warps + sizes.producer_warps - 1,
         "warp_rows": rows(stream.warp_m),
         "producer_rows": rows(sizes.producer_m),
-        "filled_by": "a tile of x and one of y" if has_y else "a tile of x",
+        "smem_limit": smem_limit(stream),
+        "compiled_only": kernel.arch == "sm_100a",
         "full_barrier": full,
         "full_title": "full barrier",
         "full_none": "none".ljust(len(full)),
@@ -59,7 +60,6 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
         "loads": f"{width} B",
         # .cg goes past L1 and takes 16 bytes only; .ca takes 4, 8 and 16 (PTX, "cp.async").
         "cache_modifier": "cg" if copies == [VECTOR_BYTES] else "ca",
-        "shapes": shapes(has_y, gather),
         "tensors": tensors,
         "numbers_packed": 9 if gather else 3 + 2 * len(tensors),
         "kernel_arguments": ", ".join(
@@ -93,13 +93,6 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
 def rows(count: int) -> str:
     """A number of rows."""
     return "1 row" if count == 1 else f"{count} rows"
-
-
-def shapes(has_y: bool, gather: bool) -> str:
-    """The operands' shapes, for the constraints."""
-    if gather:
-        return "x is (ROWS, N) and out is (M, N)"
-    return "x, y and out are (M, N)" if has_y else "x and out are (M, N)"
 
 
 def tensors_of(
