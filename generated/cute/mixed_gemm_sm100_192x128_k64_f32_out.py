@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_100a
-# template: cute/mixed_gemm_sm100.py.j2 aeb23369cf79
-# text: f3c73cdfe313
+# template: cute/mixed_gemm_sm100.py.j2 24d88ea7693b
+# text: 3f260888d75b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,7 +32,7 @@ loads and multiplies the next while it stores this one.
 tcgen05 takes its first operand from SMEM or TMEM. So the weights come first: a CTA computes
 out.T = W @ A.T, with 128 channels for the 128 lanes of TMEM. A transform thread owns a lane, which
 is a channel: it reads its row of weights from SMEM, converts it, and writes it into its lane, where
-tcgen05 expects the K of a row side by side. No swizzle, and no fence to the async proxy.
+tcgen05 expects the K of a row side by side: no swizzle, and nothing to publish to the async proxy.
 
 Roles of a CTA's 320 threads
   epilogue   warps 0 to 3 read the accumulator from TMEM, 32 channels each; warp 0 also allocates
@@ -373,10 +373,13 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
                     for i in cutlass.range_constexpr(PIECE_PAIRS):
                         registers[i] = convert(pairs[i].to(cutlass.Int32))
                     cute.copy(write, rB, tTtB[None, None, None, piece, converted.index])
-                # The stores have reached TMEM before this thread vouches for them. They needed what
-                # the loads brought: this warp has read its rows.
+                # The stores have reached TMEM before this thread vouches for them.
                 cute.arch.fence_view_async_tmem_store()
                 converted.commit()
+                # The next copy writes this stage through the async proxy: every lane's reads come
+                # first.
+                cute.arch.fence_proxy("async.shared", space="cta")
+                cute.arch.sync_warp()
                 stage.release()
         # The last commits must find this CTA's barriers.
         transform_producer.tail()
@@ -458,10 +461,10 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
             epilogue.producer_tail()
 
 
-def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
-    """(rows, columns, STAGE), swizzled in a way that TMA knows."""
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled as TMA knows; atoms side by side in `order`."""
     atom = tcgen05.make_smem_layout_atom(swizzle, dtype)
-    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
 @cute.jit
@@ -503,8 +506,9 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     a_shape = cute.append(a_shape, MAINLOOP_STAGES)
     a_smem = tcgen05.tile_to_mma_shape(a_atom, a_shape, order=(1, 2, 3))
     b_tile, out_tile = (TILE_N, ROW_PAIRS), (EPI_TILE_N, EPI_TILE_M)
-    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES)
-    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES)
+    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    # Along M first: what TMA stores at once is a row of atoms, as many channels as a swizzle has.
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (1, 0, 2))
     # In the order of tcgen05's M and N: channels, tokens.
     tile, ctas = (TILE_N, TILE_M, TILE_K), (1, CLUSTER_N, CLUSTER_M, 1)
     load = cpasync.CopyBulkTensorTileG2SOp(one)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_90a
-# template: cute/mixed_gemm_sm90.py.j2 acc0c45bb791
-# text: 80cb64dfc2a4
+# template: cute/mixed_gemm_sm90.py.j2 17599bbb715e
+# text: ac7f2770cd6e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -213,6 +213,10 @@ def multiply_stage(tiled_mma, acc, rB, tCrA, sB, thread, stage, previous):
         # the first of a stage follows the last of the stage before.
         warpgroup.wait_group(1)
         if cutlass.const_expr(previous is not None and group == 0):
+            # The next copy writes this stage through the async proxy: every lane's reads come
+            # first.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
             previous.release()
     return tiled_mma
 
@@ -228,6 +232,9 @@ def multiply(mainloop_consumer, tiled_mma, acc, rB, tCrA, sB, thread, count):
         tiled_mma = multiply_stage(tiled_mma, acc, rB, tCrA, sB, thread, newest, stage)
         stage = newest
     warpgroup.wait_group(0)
+    # The next copy writes this stage through the async proxy: every lane's reads come first.
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_warp()
     stage.release()
     return mainloop_consumer, tiled_mma
 
@@ -355,10 +362,10 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
             epilogue.producer_tail()
 
 
-def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
-    """(rows, columns, STAGE), swizzled in a way that both TMA and wgmma know."""
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled as TMA and wgmma know; atoms side by side in `order`."""
     atom = warpgroup.make_smem_layout_atom(swizzle, dtype)
-    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
 @cute.jit
@@ -387,9 +394,10 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, out_layout)
 
     a_tile, b_tile, out_tile = (TILE_M, TILE_K), (TILE_N, ROW_PAIRS), (EPI_TILE_N, EPI_TILE_M)
-    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES)
-    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES)
-    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES)
+    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES, (0, 1, 2))
+    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    # Along M first: what TMA stores at once is a row of atoms, as many channels as a swizzle has.
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (1, 0, 2))
     load = cpasync.CopyBulkTensorTileG2SOp()
     tma_a = cpasync.make_tiled_tma_atom(load, a, a_smem, a_tile)
     tma_b = cpasync.make_tiled_tma_atom(load, b, b_smem, b_tile)
