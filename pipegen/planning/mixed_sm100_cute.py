@@ -12,8 +12,8 @@ from pipegen.arithmetic import (
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX, WARP
 from pipegen.planning.formulas import of_each, stages_or_given
-from pipegen.planning.mixed_sm90_cute import smem_numbers, stage_limit, store_pipeline
 from pipegen.planning.gemm_sm100_cute_template import commits_text
+from pipegen.planning.mixed_sm90_cute import smem_numbers, stage_limit, store_pipeline
 from pipegen.planning.mixed_template import mixed_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.smem import smem_of
