@@ -3,6 +3,7 @@
 
 import ast
 import re
+import runpy
 import struct
 from pathlib import Path
 from unittest import mock
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_planning import check_formulas
+from test_sm100_pairs import evaluated
 
 import pipegen as api
 from pipegen import arithmetic
@@ -283,3 +285,42 @@ def test_what_other_ops_have_no_use_for_is_refused():
     for dtype in ({"scale_group": 128}, {"a": "i8"}, {"b": "i4"}):
         with pytest.raises(InputError):
             api.plan(description_from_data({"pipegen": 1, "kernel": kernel, "dtype": dtype}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mixed_gemm_sm90",
+        "mixed_gemm_sm90_16x64",
+        "mixed_gemm_sm90_f32_out",
+        "mixed_gemm_sm90_64x64",
+        "mixed_gemm_sm100",
+        "mixed_gemm_sm100_192x128_k64_f32_out",
+    ],
+)
+def test_a_store_buffer_is_made_of_whole_boxes(name):
+    """As many channels as a swizzle has, by all tokens of a subtile, are contiguous: one TMA store.
+    The order (0, 1, 2) would make a box of each 8 tokens."""
+    if reason := find_dsl("cute").reason:
+        pytest.skip(reason)
+    path = ROOT / "generated" / "cute" / f"{name}.py"
+    module = runpy.run_path(str(path))
+    (order,) = re.findall(r"OUT_DTYPE, out_tile, EPI_STAGES, (\(.*?\))\)", path.read_text())
+    channels, tokens, stages = (module[key] for key in ("EPI_TILE_N", "EPI_TILE_M", "EPI_STAGES"))
+    width = 128 * 8 // module["OUT_DTYPE"].width  # channels in a swizzle's 128 B
+
+    def misplaced(order):
+        layout = module["smem_layout"](
+            module["OUT_SWIZZLE"], module["OUT_DTYPE"], (channels, tokens), stages, order
+        )
+        return sum(
+            layout.outer((n, m, stage))
+            != ((stage * channels + n // width * width) * tokens + m * width + n % width)
+            for stage in range(stages)
+            for n in range(0, channels, 8)
+            for m in range(tokens)
+        )
+
+    assert module["OUT_SWIZZLE"].name == "MN_SW128"
+    assert evaluated(lambda: misplaced(ast.literal_eval(order))) == 0
+    assert evaluated(lambda: misplaced((0, 1, 2))) > 0 or channels == width

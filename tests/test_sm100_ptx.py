@@ -83,15 +83,20 @@ def test_multicast_of_a_cluster_of_pairs():
 
 
 def test_tmem_of_a_pair_is_freed_together():
-    """The free barrier is set up before the first meeting; a CTA gives up its permit, arrives at
-    the other CTA, waits for it, frees, and only then meets the cluster for the last time."""
+    """The free barrier is set up before the first meeting; the permit is given up at once. A CTA
+    arrives at the other one, waits for it, frees, and only then meets the cluster for the last
+    time."""
     text = ptx("gemm_sm100_pair_c4x2")
     first = text.index("barrier.cluster.arrive.relaxed;")
     assert count(text[:first], r"mbarrier\.init") == 2 * 6 + 2 * 2 + 1
     assert "mbarrier.init" not in text[first:]
     assert "fence.mbarrier_init.release.cluster;" in text[:first]
+    alloc, permit = text.index("tcgen05.alloc"), text.index("tcgen05.relinquish_alloc_permit")
+    assert alloc < permit < text.index("tcgen05.ld")
+    assert "mbarrier" not in text[alloc:permit]
     order = [
-        r"tcgen05\.relinquish_alloc_permit",
+        r"mapa\.shared::cluster",  # the accumulator's last release
+        r"mbarrier\.arrive\.shared::cluster",
         r"mapa\.shared::cluster",
         r"mbarrier\.arrive\.shared::cluster",
         r"mbarrier\.try_wait\.parity\S* P1, \[%r\d+\], 0,",
@@ -99,7 +104,7 @@ def test_tmem_of_a_pair_is_freed_together():
         r"barrier\.cluster\.arrive;",
         r"barrier\.cluster\.wait;",
     ]
-    rest = text[text.index("tcgen05.relinquish_alloc_permit") :]
+    rest = text[text.rindex("tcgen05.wait::ld") :]
     for step in order:
         found = re.search(step, rest)
         assert found, step
@@ -173,3 +178,9 @@ def test_defer_sync_works_between_the_arrive_and_the_wait():
     assert count(between, r"prefetch\.\S*tensormap") == 3
     plain = ptx("gemm_sm100_pair_c4x2")
     assert "tensormap" not in plain[plain.index("{") :]
+
+
+@pytest.mark.parametrize(("name", "boxes"), [("mixed_gemm_sm100", 2)])
+def test_a_mixed_subtile_is_stored_in_few_boxes(name, boxes):
+    """One TMA store for each swizzle's width of channels: 2 * 64 of bf16; and 4 subtiles."""
+    assert count(ptx(name), r"cp\.async\.bulk\.tensor\.3d\.global\.shared") == 4 * boxes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm_rowsum | cute | sm_100a
-# template: cute/gemm_rowsum_sm100.py.j2 fbcf4d4fb855
-# text: 1ab02d42d587
+# template: cute/gemm_rowsum_sm100.py.j2 940552505027
+# text: 99276debcf4a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -115,10 +115,10 @@ STATISTIC_WARP, STATISTIC_THREADS = 4, 128  # first warp; a thread for each of T
 THREADS = 320  # 32 * (4 + 4 + 1 + 1)
 
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
-STAGE_BYTES = 49152  # tx_count: 16384 + 32768, the A and the B tile
+TX_COUNT = 49152  # B: 16384 + 32768, the A and the B tile
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
 UMMA_ARRIVES = 2  # 1 commit of the MMA warp of each of 2 multicast partners
-STATISTIC_ARRIVES = 8  # 4 statistic warps * 2 multicast partners
+STATISTIC_ARRIVES = 8  # 4 statistic warps of each of 2 multicast partners
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_FULL_ARRIVES = 1  # the MMA warp's commit
@@ -216,9 +216,9 @@ def gemm_rowsum_kernel(
     acc_shape = cute.append(tiled_mma.partition_shape_C((TILE_M, TILE_N)), ACC_STAGES)
     acc_layout = tiled_mma.make_fragment_C(acc_shape).layout
 
-    # (V, M, N, K), with V's stride spelled out as 0. The pipeline's commits also signal a pair's
-    # other CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not
-    # one that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
+    # (V, M, N, K). V's stride is 0, as in the DSL's default layout: the commits' mask also takes in
+    # the CTA at V = 1, even where there are no pairs, which with an explicit stride other than 0
+    # may be one that the cluster does not have (nvidia-cutlass-dsl 4.8.1; CUTLASS issue 3658).
     ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1), stride=(0, 1, CLUSTER_M, 0))
     thread_group = pipeline.Agent.Thread
     # Both groups count arrives. Left to guess, the class would take 32 of them for threads.
@@ -228,7 +228,7 @@ def gemm_rowsum_kernel(
         consumer_group_umma=pipeline.CooperativeGroup(thread_group, UMMA_ARRIVES),
         consumer_group_async=pipeline.CooperativeGroup(thread_group, STATISTIC_ARRIVES),
         force_deprecated_per_lane_signaling=False,
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -278,7 +278,7 @@ def gemm_rowsum_kernel(
                 cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full, mcast_mask=a_mask)
                 cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full)
                 stage.commit()  # does nothing: the copies' bytes complete the barrier
-        # The last commits, other CTAs' among them, must find this CTA's barriers.
+        # The last commits and releases, other CTAs' among them, must find this CTA's barriers.
         mainloop_producer.tail()
 
     elif warp_idx == MMA_WARP:
@@ -337,6 +337,8 @@ def gemm_rowsum_kernel(
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -396,7 +398,6 @@ def gemm_rowsum_kernel(
         # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
         # ever. All warps have read it; every MMA into it was waited for.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm_rowsum | cute | sm_100a
-# template: cute/gemm_rowsum_sm100.py.j2 fbcf4d4fb855
-# text: 8024627df90f
+# template: cute/gemm_rowsum_sm100.py.j2 940552505027
+# text: e8324b9f045d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -44,7 +44,7 @@ Roles of a CTA's 320 threads
 
 Pipelines
   mainloop     PipelineTmaMultiConsumersAsync, TMA -> tcgen05 and threads, 3 stages
-               full barrier: 1 arrive + 65536 B; empty barrier: 1 commits + 4 arrives
+               full barrier: 1 arrive + 65536 B; empty barrier: 1 commit + 4 arrives
   accumulator  PipelineUmmaAsync, tcgen05 -> threads, 2 stages
                full barrier: 1 commit; empty barrier: 4 arrives
   epilogue     PipelineTmaStore, threads -> TMA store, 2 stages, no barriers
@@ -53,7 +53,7 @@ Pipelines
                full barrier with tx_count, which the copies complete as their bytes land. Emptied
                by both readers, in any order: one tcgen05 commit of the MMA warp, which arrives when
                the MMAs before it have read SMEM, and one arrive of each statistic warp, once
-               its rows are in registers; of every CTA that receives what this one loads.
+               its rows are in registers.
   accumulator  2 buffers of 128 TMEM columns. Filled by the MMAs of all K tiles: one tcgen05 commit.
                Emptied by one arrive of each epilogue warp, once it has its part in registers.
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 16384 B; emptied by the
@@ -126,10 +126,10 @@ STATISTIC_WARP, STATISTIC_THREADS = 4, 128  # first warp; a thread for each of T
 THREADS = 320  # 32 * (4 + 4 + 1 + 1)
 
 MAINLOOP_STAGES = 3  # (232448 - 1024 - 2 * 16384) // 65536
-STAGE_BYTES = 65536  # tx_count: 32768 + 32768, the A and the B tile
+TX_COUNT = 65536  # B: 32768 + 32768, the A and the B tile
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
-UMMA_ARRIVES = 1  # 1 commit of the MMA warp of each of 1 multicast partners
-STATISTIC_ARRIVES = 4  # 4 statistic warps * 1 multicast partners
+UMMA_ARRIVES = 1  # 1 commit of the MMA warp
+STATISTIC_ARRIVES = 4  # 4 statistic warps
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_FULL_ARRIVES = 1  # the MMA warp's commit
@@ -224,10 +224,7 @@ def gemm_rowsum_kernel(
     acc_shape = cute.append(tiled_mma.partition_shape_C((TILE_M, TILE_N)), ACC_STAGES)
     acc_layout = tiled_mma.make_fragment_C(acc_shape).layout
 
-    # (V, M, N, K), with V's stride spelled out as 0. The pipeline's commits also signal a pair's
-    # other CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not
-    # one that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
-    ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1), stride=(0, 1, CLUSTER_M, 0))
+    ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1))  # (V, M, N, K)
     thread_group = pipeline.Agent.Thread
     # Both groups count arrives. Left to guess, the class would take 32 of them for threads.
     mainloop = pipeline.PipelineTmaMultiConsumersAsync.create(
@@ -236,7 +233,7 @@ def gemm_rowsum_kernel(
         consumer_group_umma=pipeline.CooperativeGroup(thread_group, UMMA_ARRIVES),
         consumer_group_async=pipeline.CooperativeGroup(thread_group, STATISTIC_ARRIVES),
         force_deprecated_per_lane_signaling=False,
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -249,7 +246,7 @@ def gemm_rowsum_kernel(
         cta_layout_vmnk=ctas,
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
+    # Nobody may touch a barrier before it has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
     # The class has no handles for its threads (the third is None): they keep a state of their own.
@@ -282,7 +279,7 @@ def gemm_rowsum_kernel(
                 cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full)
                 cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full)
                 stage.commit()  # does nothing: the copies' bytes complete the barrier
-        # The last commits, other CTAs' among them, must find this CTA's barriers.
+        # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
 
     elif warp_idx == MMA_WARP:
@@ -341,6 +338,8 @@ def gemm_rowsum_kernel(
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -400,7 +399,6 @@ def gemm_rowsum_kernel(
         # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
         # ever. All warps have read it; every MMA into it was waited for.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

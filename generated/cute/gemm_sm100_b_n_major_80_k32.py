@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 56ca5091e202
-# text: fbd93b49b1da
+# template: cute/gemm_sm100.py.j2 a5633e90dd56
+# text: 57fbe2c065a5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -42,9 +42,9 @@ Pipelines
   epilogue     PipelineTmaStore   threads -> TMA store  4       none                none
 
   mainloop     Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its
-               full barrier with tx_count, which the copies complete as their bytes land. Emptied
-               by one tcgen05 commit of the MMA warp of every CTA that receives what this one
-               loads; it arrives when the MMAs before it have read SMEM.
+               full barrier with tx_count, which the copies complete as their bytes land.
+               Emptied by one tcgen05 commit of the MMA warp; it arrives when the MMAs before it
+               have read SMEM.
   accumulator  2 buffers of 80 TMEM columns. Filled by the MMAs of all K tiles: one tcgen05 commit.
                Emptied by one arrive of each epilogue warp, once it has its part in registers.
   epilogue     Filled by all epilogue warps with a piece of 128 x 16, 4096 B; emptied by the
@@ -107,9 +107,9 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 192  # 32 * (4 + 1 + 1)
 
 MAINLOOP_STAGES = 16  # (232448 - 1024 - 2 * 4096) // 13312
-STAGE_BYTES = 13312  # tx_count: 8192 + 5120, the A and the B tile
+TX_COUNT = 13312  # B: 8192 + 5120, the A and the B tile
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
-EMPTY_ARRIVES = 1  # 1 commit of the MMA warp of each of 1 multicast partners
+EMPTY_ARRIVES = 1  # 1 commit of the MMA warp
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_FULL_ARRIVES = 1  # the MMA warp's commit
@@ -215,16 +215,13 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, EPILOGUE_THREADS + 32),
         allocator_warp_id=STORE_WARP,
     )
-    # (V, M, N, K), with V's stride spelled out as 0. PipelineTmaUmma also signals a pair's other
-    # CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not one
-    # that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
-    ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1), stride=(0, 1, CLUSTER_M, 0))
+    ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1))  # (V, M, N, K)
     thread_group = pipeline.Agent.Thread
     mainloop = pipeline.PipelineTmaUmma.create(
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -237,7 +234,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         cta_layout_vmnk=ctas,
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
+    # Nobody may touch a barrier before it has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
@@ -264,7 +261,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
                 full = stage.barrier
                 cute.copy(tma_a.atom, gA[None, k], tAsA[None, stage.index], tma_bar_ptr=full)
                 cute.copy(tma_b.atom, gB[None, k], tBsB[None, stage.index], tma_bar_ptr=full)
-        # The last commits, other CTAs' among them, must find this CTA's barriers.
+        # Leaves no commit pending: waits until every stage has been released.
         mainloop_producer.tail()
 
     elif warp_idx == MMA_WARP:
@@ -282,6 +279,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -341,7 +340,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
         # ever. All warps have read it; every MMA into it was waited for.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 56ca5091e202
-# text: c330cbe741a5
+# template: cute/gemm_sm100.py.j2 a5633e90dd56
+# text: 4bf543fb0db7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -38,16 +38,17 @@ Pipelines
   epilogue     PipelineTmaStore   threads -> TMA store  4       none                none
 
   mainloop     Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its
-               full barrier with tx_count, which the copies complete as their bytes land. Emptied
-               by one tcgen05 commit of the MMA warp of every CTA that receives what this one
-               loads; it arrives when the MMAs before it have read SMEM.
+               full barrier with tx_count, which the copies complete as their bytes land.
+               Emptied by one tcgen05 commit of the MMA warp of every CTA that receives what this
+               one loads; it arrives when the MMAs before it have read SMEM.
   accumulator  2 buffers of 256 TMEM columns. Filled by the MMAs of all K tiles: one tcgen05 commit.
                Emptied by one arrive of each epilogue warp, once it has its part in registers.
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
                groups than buffers (4) still read SMEM: the oldest buffer is free.
-  try_ahead    The TMA and the MMA warp ask for the next stage without waiting, do what needs no
-               stage, and pass the answer to `acquire` or `wait`, which then need not look again.
+  try_ahead    The TMA and the MMA warp ask for the next stage without blocking for long, do
+               what needs no stage, and pass the answer to `acquire` or `wait`, which then need not
+               look again.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1
@@ -105,7 +106,7 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 192  # 32 * (4 + 1 + 1)
 
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
-STAGE_BYTES = 49152  # tx_count: 16384 + 32768, the A and the B tile
+TX_COUNT = 49152  # B: 16384 + 32768, the A and the B tile
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
 EMPTY_ARRIVES = 2  # 1 commit of the MMA warp of each of 2 multicast partners
 
@@ -178,9 +179,8 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, gmem: cute.Tensor, ct
 @cute.jit
 def multiply(mainloop_consumer, accumulator_producer, tiled_mma, tCtAcc, tCrA, tCrB, k_tiles):
     """One output tile's MMAs: the next k_tiles stages into the next accumulator."""
-    token = (
-        mainloop_consumer.try_wait()
-    )  # asks; the answer comes while the accumulator is waited for
+    # Asks; the answer comes while the accumulator is waited for.
+    token = mainloop_consumer.try_wait()
     buffer = accumulator_producer.acquire_and_advance()
     acc = tCtAcc[None, None, None, buffer.index]
     tiled_mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites acc
@@ -222,16 +222,16 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, EPILOGUE_THREADS + 32),
         allocator_warp_id=STORE_WARP,
     )
-    # (V, M, N, K), with V's stride spelled out as 0. PipelineTmaUmma also signals a pair's other
-    # CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not one
-    # that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
+    # (V, M, N, K). V's stride is 0, as in the DSL's default layout: the commits' mask also takes in
+    # the CTA at V = 1, even where there are no pairs, which with an explicit stride other than 0
+    # may be one that the cluster does not have (nvidia-cutlass-dsl 4.8.1; CUTLASS issue 3658).
     ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1), stride=(0, 1, CLUSTER_M, 0))
     thread_group = pipeline.Agent.Thread
     mainloop = pipeline.PipelineTmaUmma.create(
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -265,9 +265,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         b_mask = cute.make_layout_image_mask(ctas, place, mode=1)
         tBsB, tBgB = partition_tma(tma_b, sB, tCgB, cta_m, CLUSTER_M)
         for index in cutlass.range(first, tiles, step, unroll=1):
-            token = (
-                mainloop_producer.try_acquire()
-            )  # asks; the answer comes while addresses are computed
+            # Asks; the answer comes while addresses are computed.
+            token = mainloop_producer.try_acquire()
             m, n, batch = tile_coord(index, clusters_m, clusters_n)
             gA = tAgA[None, m, None, batch]  # (copy, K tiles)
             gB = tBgB[None, n, None, batch]
@@ -300,6 +299,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -359,7 +360,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
         # ever. All warps have read it; every MMA into it was waited for.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 16779320817e
-# text: 73adff2838d9
+# template: cute/gemm_sm100_clc.py.j2 d7f9628bcbfd
+# text: 6125b5e75390
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -50,15 +50,15 @@ Pipelines
   epilogue     PipelineTmaStore       threads -> TMA store  4       none                none
 
   mainloop     Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its
-               full barrier with tx_count, which the copies complete as their bytes land. Emptied
-               by one tcgen05 commit of the MMA warp of every CTA that receives what this one
-               loads; it arrives when the MMAs before it have read SMEM.
+               full barrier with tx_count, which the copies complete as their bytes land.
+               Emptied by one tcgen05 commit of the MMA warp of every CTA that receives what this
+               one loads; it arrives when the MMAs before it have read SMEM.
   accumulator  2 buffers of 256 TMEM columns. Filled by the MMAs of all K tiles: one tcgen05 commit.
                Emptied by one arrive of each epilogue warp, once it has its part in registers.
   scheduler    An answer of 16 B: the ID of a canceled cluster's first CTA, or that none is left.
-               The scheduler warp waits until all have read the answer before, and its lanes arm a
-               CTA's full barrier each; the answer is written to every CTA of the cluster. Emptied,
-               at the first CTA, by one arrive of every thread that reads it:
+               The scheduler warp waits until all have read the answer that this stage held.
+               Its lanes arm a CTA's full barrier each; the answer is written to every CTA of the
+               cluster. Emptied, at the first CTA, by one arrive of every thread that reads it:
                TMA, MMA and epilogue warps of all CTAs, the scheduler warp.
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
@@ -66,8 +66,9 @@ Pipelines
   edge tiles   Where the right half of a B tile lies outside the matrix it is not loaded, and
                `acquire` arms the stage with 16384 B less. The accumulator's columns that
                come from it are not stored.
-  try_ahead    The TMA and the MMA warp ask for the next stage without waiting, do what needs no
-               stage, and pass the answer to `acquire` or `wait`, which then need not look again.
+  try_ahead    The TMA and the MMA warp ask for the next stage without blocking for long, do
+               what needs no stage, and pass the answer to `acquire` or `wait`, which then need not
+               look again.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1
@@ -124,8 +125,8 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 224  # 32 * (4 + 1 + 1 + 1)
 
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
-STAGE_BYTES = 49152  # tx_count: 16384 + 32768, the A and the B tile
-HALF_B_BYTES = 16384  # 32768 / 2: not loaded, where it lies outside the matrix
+TX_COUNT = 49152  # B: 16384 + 32768, the A and the B tile
+HALF_B_BYTES = 16384  # 128 * 64 * 2: not loaded, where it lies outside the matrix
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
 EMPTY_ARRIVES = 2  # 1 commit of the MMA warp of each of 2 multicast partners
 
@@ -135,7 +136,7 @@ ACC_EMPTY_ARRIVES = 4  # the epilogue warps
 TMEM_COLUMNS = 512  # 2 * 256
 
 SCHEDULER_STAGES = 2  # answers; the loads are a tile ahead of the stores
-ANSWER_BYTES = 16  # tx_count
+ANSWER_TX_COUNT = 16  # B
 ANSWER_FULL_ARRIVES = 1  # a lane of the scheduler warp, when it arms tx_count
 ANSWER_EMPTY_ARRIVES = 416  # 32 * (2 * (1 + 4) + 2 + 1)
 
@@ -218,9 +219,8 @@ def next_tile(scheduler_consumer, answers: cute.Pointer):
 @cute.jit
 def multiply(mainloop_consumer, accumulator_producer, tiled_mma, tCtAcc, tCrA, tCrB, k_tiles):
     """One output tile's MMAs: the next k_tiles stages into the next accumulator."""
-    token = (
-        mainloop_consumer.try_wait()
-    )  # asks; the answer comes while the accumulator is waited for
+    # Asks; the answer comes while the accumulator is waited for.
+    token = mainloop_consumer.try_wait()
     buffer = accumulator_producer.acquire_and_advance()
     acc = tCtAcc[None, None, None, buffer.index]
     tiled_mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites acc
@@ -253,16 +253,16 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, b_smem, k_tiles, clusters_m, c
         barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, EPILOGUE_THREADS + 32),
         allocator_warp_id=STORE_WARP,
     )
-    # (V, M, N, K), with V's stride spelled out as 0. PipelineTmaUmma also signals a pair's other
-    # CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not one
-    # that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
+    # (V, M, N, K). V's stride is 0, as in the DSL's default layout: the commits' mask also takes in
+    # the CTA at V = 1, even where there are no pairs, which with an explicit stride other than 0
+    # may be one that the cluster does not have (nvidia-cutlass-dsl 4.8.1; CUTLASS issue 3658).
     ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1), stride=(0, 1, CLUSTER_M, 0))
     thread_group = pipeline.Agent.Thread
     mainloop = pipeline.PipelineTmaUmma.create(
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -279,7 +279,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, b_smem, k_tiles, clusters_m, c
         num_stages=SCHEDULER_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, ANSWER_FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, ANSWER_EMPTY_ARRIVES),
-        tx_count=ANSWER_BYTES,
+        tx_count=ANSWER_TX_COUNT,
         barrier_storage=storage.scheduler_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -322,18 +322,17 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, b_smem, k_tiles, clusters_m, c
         b_mask = cute.make_layout_image_mask(ctas, place, mode=1)
         tBsB, tBgB = partition_tma(tma_b, sB_halves, gB_halves, cta_m, CLUSTER_M)
         while valid:
-            token = (
-                mainloop_producer.try_acquire()
-            )  # asks; the answer comes while addresses are computed
+            # Asks; the answer comes while addresses are computed.
+            token = mainloop_producer.try_acquire()
             m, n, batch = tile_coord(index, clusters_m, clusters_n)
             gA = tAgA[None, m, None, batch]  # (copy, K tiles)
             gB0, gB1 = tBgB[None, 2 * n, None, batch], tBgB[None, 2 * n + 1, None, batch]
             # A right half that lies outside the matrix is not loaded, nor waited for. What its rows
             # of the stage still hold reaches only columns of the accumulator that are not stored.
             both = n * TILE_N + TILE_N // 2 < n_size
-            expected = cutlass.Int32(STAGE_BYTES)
+            expected = cutlass.Int32(TX_COUNT)
             if not both:
-                expected = cutlass.Int32(STAGE_BYTES - HALF_B_BYTES)
+                expected = cutlass.Int32(TX_COUNT - HALF_B_BYTES)
             for k in cutlass.range(k_tiles, unroll=1):
                 # No stage.commit() after the copies: their bytes complete the barrier, and for this
                 # class the handle's commit does not compile (nvidia-cutlass-dsl 4.8.1).
@@ -367,6 +366,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, b_smem, k_tiles, clusters_m, c
     elif warp_idx < MMA_WARP:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -427,7 +428,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, b_smem, k_tiles, clusters_m, c
         # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
         # ever. All warps have read it; every MMA into it was waited for.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

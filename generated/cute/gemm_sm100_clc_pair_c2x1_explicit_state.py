@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 16779320817e
-# text: 93f4fff33115
+# template: cute/gemm_sm100_clc.py.j2 d7f9628bcbfd
+# text: 46478aaaa5c9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -55,9 +55,9 @@ Pipelines
                tcgen05 commit to both CTAs. Emptied by one arrive at the leader of each epilogue
                warp of both CTAs, once it has its part in registers.
   scheduler    An answer of 16 B: the ID of a canceled cluster's first CTA, or that none is left.
-               The scheduler warp waits until all have read the answer before, and its lanes arm a
-               CTA's full barrier each; the answer is written to every CTA of the cluster. Emptied,
-               at the first CTA, by one arrive of every thread that reads it:
+               The scheduler warp waits until all have read the answer that this stage held.
+               Its lanes arm a CTA's full barrier each; the answer is written to every CTA of the
+               cluster. Emptied, at the first CTA, by one arrive of every thread that reads it:
                TMA and epilogue warps of all CTAs, the leaders' MMA warps, the scheduler warp.
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B; emptied by the
                TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
@@ -120,9 +120,9 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 224  # 32 * (4 + 1 + 1 + 1)
 
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 8192) // 32768
-STAGE_BYTES = 65536  # tx_count: 2 * (16384 + 16384), the A and the B tile of both CTAs
+TX_COUNT = 65536  # B: 2 * (16384 + 16384), the A and the B tile of both CTAs
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
-EMPTY_ARRIVES = 1  # 1 commit of the leader of each of 1 pairs
+EMPTY_ARRIVES = 1  # 1 commit of the leader
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_FULL_ARRIVES = 1  # the MMA warp's commit
@@ -130,7 +130,7 @@ ACC_EMPTY_ARRIVES = 8  # the epilogue warps of both CTAs
 TMEM_COLUMNS = 512  # 2 * 256
 
 SCHEDULER_STAGES = 2  # answers; the loads are a tile ahead of the stores
-ANSWER_BYTES = 16  # tx_count
+ANSWER_TX_COUNT = 16  # B
 ANSWER_FULL_ARRIVES = 1  # a lane of the scheduler warp, when it arms tx_count
 ANSWER_EMPTY_ARRIVES = 384  # 32 * (2 * (1 + 4) + 1 + 1)
 
@@ -268,7 +268,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -285,7 +285,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=SCHEDULER_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, ANSWER_FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, ANSWER_EMPTY_ARRIVES),
-        tx_count=ANSWER_BYTES,
+        tx_count=ANSWER_TX_COUNT,
         barrier_storage=storage.scheduler_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -316,8 +316,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
                 full = mainloop.producer_get_barrier(stage)
                 cute.copy(tma_a.atom, gA[None, k], tAsA[None, stage.index], tma_bar_ptr=full)
                 cute.copy(tma_b.atom, gB[None, k], tBsB[None, stage.index], tma_bar_ptr=full)
-                mainloop.producer_commit(stage)
-                stage.advance()
+                stage.advance()  # no commit: the copies' bytes complete the barrier
             valid, index, answer = next_tile(scheduler, answer, answers)
         # The last commits, other CTAs' among them, must find this CTA's barriers.
         mainloop.producer_tail(stage)
@@ -343,6 +342,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     elif warp_idx < MMA_WARP:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -407,7 +408,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         # ever. All warps have read it; every MMA into it was waited for.
         # The store warps of the pair wait for each other, and then free it together.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

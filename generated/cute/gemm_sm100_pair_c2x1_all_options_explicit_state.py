@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 56ca5091e202
-# text: df0835f65faf
+# template: cute/gemm_sm100.py.j2 a5633e90dd56
+# text: 74d86697e74e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -58,8 +58,9 @@ Pipelines
   edge tiles   Where the right half of a B tile lies outside the matrix it is not loaded, and
                `acquire` arms the stage with 16384 B less. The accumulator's columns that
                come from it are not stored.
-  try_ahead    The TMA and the MMA warp ask for the next stage without waiting, do what needs no
-               stage, and pass the answer to `acquire` or `wait`, which then need not look again.
+  try_ahead    The TMA and the MMA warp ask for the next stage without blocking for long, do
+               what needs no stage, and pass the answer to `acquire` or `wait`, which then need not
+               look again.
 
 Timeline of a CTA (K tiles k0, k1, ... of output tile t)
   tma        load k0, k1, ...: at most 6 stages ahead | load k0, k1, ... of tile t+1
@@ -118,10 +119,10 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 192  # 32 * (4 + 1 + 1)
 
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 8192) // 32768
-STAGE_BYTES = 65536  # tx_count: 2 * (16384 + 16384), the A and the B tile of both CTAs
-HALF_B_BYTES = 16384  # 16384: not loaded, where it lies outside the matrix
+TX_COUNT = 65536  # B: 2 * (16384 + 16384), the A and the B tile of both CTAs
+HALF_B_BYTES = 16384  # 128 * 64 * 2: not loaded, where it lies outside the matrix
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
-EMPTY_ARRIVES = 1  # 1 commit of the leader of each of 1 pairs
+EMPTY_ARRIVES = 1  # 1 commit of the leader
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_FULL_ARRIVES = 1  # the MMA warp's commit
@@ -196,9 +197,8 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, gmem: cute.Tensor, ct
 @cute.jit
 def multiply(mainloop, stage, accumulator, buffer, tiled_mma, tCtAcc, tCrA, tCrB, k_tiles):
     """One output tile's MMAs: the next k_tiles stages into the next accumulator."""
-    token = mainloop.consumer_try_wait(
-        stage
-    )  # asks; the answer comes while the accumulator is waited for
+    # Asks; the answer comes while the accumulator is waited for.
+    token = mainloop.consumer_try_wait(stage)
     accumulator.producer_acquire(buffer)
     acc = tCtAcc[None, None, None, buffer.index]
     tiled_mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites acc
@@ -245,7 +245,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -288,9 +288,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         tBsB, tBgB = partition_tma(tma_b, sB, tCgB)
         stage = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, MAINLOOP_STAGES)
         for index in cutlass.range(first, tiles, step, unroll=1):
-            token = mainloop.producer_try_acquire(
-                stage
-            )  # asks; the answer comes while addresses are computed
+            # Asks; the answer comes while addresses are computed.
+            token = mainloop.producer_try_acquire(stage)
             m, n, batch = tile_coord(index, clusters_m, clusters_n)
             gA = tAgA[None, m // 2, None, batch]  # (copy, K tiles)
             gB = tBgB[None, n, None, batch]
@@ -298,9 +297,9 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
             # the matrix it's not loaded, nor waited for. What its stage still holds reaches only
             # columns of the accumulators that are not stored.
             both = n * TILE_N + TILE_N // 2 < n_size
-            expected = cutlass.Int32(STAGE_BYTES)
+            expected = cutlass.Int32(TX_COUNT)
             if not both:
-                expected = cutlass.Int32(STAGE_BYTES - HALF_B_BYTES)
+                expected = cutlass.Int32(TX_COUNT - HALF_B_BYTES)
             for k in cutlass.range(k_tiles, unroll=1):
                 mainloop.producer_acquire(stage, token, expected_tx=expected)
                 full = mainloop.producer_get_barrier(stage)
@@ -308,8 +307,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
                 b_stage = tBsB[None, stage.index]
                 if both or v == 0:
                     cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full)
-                mainloop.producer_commit(stage)
-                stage.advance()
+                stage.advance()  # no commit: the copies' bytes complete the barrier
                 token = cutlass.Boolean(True)
                 if k + 1 < k_tiles:
                     token = mainloop.producer_try_acquire(stage)
@@ -335,6 +333,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -397,7 +397,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         # ever. All warps have read it; every MMA into it was waited for.
         # The store warps of the pair wait for each other, and then free it together.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

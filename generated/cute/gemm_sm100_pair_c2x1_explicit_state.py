@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 56ca5091e202
-# text: b896df9eafa4
+# template: cute/gemm_sm100.py.j2 a5633e90dd56
+# text: aa832acf3855
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -108,9 +108,9 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 192  # 32 * (4 + 1 + 1)
 
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 8192) // 32768
-STAGE_BYTES = 65536  # tx_count: 2 * (16384 + 16384), the A and the B tile of both CTAs
+TX_COUNT = 65536  # B: 2 * (16384 + 16384), the A and the B tile of both CTAs
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
-EMPTY_ARRIVES = 1  # 1 commit of the leader of each of 1 pairs
+EMPTY_ARRIVES = 1  # 1 commit of the leader
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_FULL_ARRIVES = 1  # the MMA warp's commit
@@ -236,7 +236,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -273,8 +273,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
                 full = mainloop.producer_get_barrier(stage)
                 cute.copy(tma_a.atom, gA[None, k], tAsA[None, stage.index], tma_bar_ptr=full)
                 cute.copy(tma_b.atom, gB[None, k], tBsB[None, stage.index], tma_bar_ptr=full)
-                mainloop.producer_commit(stage)
-                stage.advance()
+                stage.advance()  # no commit: the copies' bytes complete the barrier
         # The last commits, other CTAs' among them, must find this CTA's barriers.
         mainloop.producer_tail(stage)
 
@@ -297,6 +296,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -359,7 +360,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         # ever. All warps have read it; every MMA into it was waited for.
         # The store warps of the pair wait for each other, and then free it together.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 56ca5091e202
-# text: 18e80046bbb2
+# template: cute/gemm_sm100.py.j2 a5633e90dd56
+# text: 230b69613dc9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -113,8 +113,8 @@ EPILOGUE_THREADS = 128  # 32 * 4: a warp reaches the 32 TMEM lanes of its number
 THREADS = 192  # 32 * (4 + 1 + 1)
 
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 8192) // 32768
-STAGE_BYTES = 65536  # tx_count: 2 * (16384 + 16384), the A and the B tile of both CTAs
-HALF_B_BYTES = 16384  # 16384: not loaded, where it lies outside the matrix
+TX_COUNT = 65536  # B: 2 * (16384 + 16384), the A and the B tile of both CTAs
+HALF_B_BYTES = 16384  # 128 * 64 * 2: not loaded, where it lies outside the matrix
 FULL_ARRIVES = 1  # the TMA warp, when it arms tx_count
 EMPTY_ARRIVES = 3  # 1 commit of the leader of each of 3 pairs
 
@@ -241,7 +241,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         defer_sync=True,
@@ -284,9 +284,9 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
             # the matrix it's not loaded, nor waited for. What its stage still holds reaches only
             # columns of the accumulators that are not stored.
             both = n * TILE_N + TILE_N // 2 < n_size
-            expected = cutlass.Int32(STAGE_BYTES)
+            expected = cutlass.Int32(TX_COUNT)
             if not both:
-                expected = cutlass.Int32(STAGE_BYTES - HALF_B_BYTES)
+                expected = cutlass.Int32(TX_COUNT - HALF_B_BYTES)
             for k in cutlass.range(k_tiles, unroll=1):
                 # No stage.commit() after the copies: their bytes complete the barrier, and for this
                 # class the handle's commit does not compile (nvidia-cutlass-dsl 4.8.1).
@@ -317,6 +317,8 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -377,7 +379,6 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_
         # ever. All warps have read it; every MMA into it was waited for.
         # The store warps of the pair wait for each other, and then free it together.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()

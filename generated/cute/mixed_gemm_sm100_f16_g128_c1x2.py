@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_100a
-# template: cute/mixed_gemm_sm100.py.j2 67b2e8d9127b
-# text: 9a30c8be9779
+# template: cute/mixed_gemm_sm100.py.j2 8337ae0d7b2f
+# text: 4e7766de4d21
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,7 +32,7 @@ loads and multiplies the next while it stores this one.
 tcgen05 takes its first operand from SMEM or TMEM. So the weights come first: a CTA computes
 out.T = W @ A.T, with 128 channels for the 128 lanes of TMEM. A transform thread owns a lane, which
 is a channel: it reads its row of weights from SMEM, converts it, and writes it into its lane, where
-tcgen05 expects the K of a row side by side. No swizzle, and no fence to the async proxy.
+tcgen05 expects the K of a row side by side: no swizzle, and nothing to publish to the async proxy.
 
 Roles of a CTA's 320 threads
   epilogue   warps 0 to 3 read the accumulator from TMEM, 32 channels each; warp 0 also allocates
@@ -51,8 +51,8 @@ Pipelines
 
   weights      Filled by a B tile as it is in memory and the scales of its group of K: `acquire`
                waits until the stage is empty and arms its full barrier with tx_count, which the
-               copies complete as their bytes land. Emptied by one arrive of each transform warp of
-               every CTA that receives what this one loads, once the warp has read its channels.
+               copies complete as their bytes land.
+               Emptied by one arrive of each transform warp, once the warp has read its channels.
   transform    4 buffers of 64 TMEM columns. Filled by the transform threads: each arrives for what
                it has written itself. Emptied by a tcgen05 commit, when the MMAs have read it.
   mainloop     Filled by an A tile, as `weights` is. Emptied by one tcgen05 commit of the MMA warp
@@ -72,6 +72,7 @@ Timeline of a CTA (K tiles k0, k1, ... of output tile t)
 Constraints
   a is (L, M, K), b is (L, N, K), scale is (L, K / 128, N), out is (L, M, N), or all four
   without L; the last dimension contiguous, other strides and the addresses multiples of 16 bytes.
+  K / 128 is rounded up.
   Any M, K and L; N a multiple of 8, because TMA stores 16 bytes at a time. Where another
   kernel holds TMEM on the same SM, a CTA waits until enough of it is free.
 
@@ -121,11 +122,11 @@ EPILOGUE_THREADS, TRANSFORM_THREADS = 128, 128
 THREADS = 320  # 32 * (4 + 4 + 1 + 1)
 
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49408; of weights as well
-A_STAGE_BYTES = 32768  # tx_count: 128 * 128 * 2
-WEIGHTS_STAGE_BYTES = 16640  # tx_count: 16384 + 256, tile and scales
+MAINLOOP_TX_COUNT = 32768  # B: 128 * 128 * 2
+WEIGHTS_TX_COUNT = 16640  # B: 16384 + 256, tile and scales
 TMA_ARRIVES = 1  # on a full barrier: the TMA warp, when it arms tx_count
 MAINLOOP_EMPTY_ARRIVES = 2  # 1 commit of the MMA warp of each of 2 CTAs that share A
-WEIGHTS_EMPTY_ARRIVES = 4  # 4 transform warps of each of 1 CTAs that share B
+WEIGHTS_EMPTY_ARRIVES = 4  # 4 transform warps
 
 ACC_STAGES = 2  # accumulators in TMEM
 ACC_EMPTY_ARRIVES = 4  # the epilogue warps
@@ -186,10 +187,11 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 @cute.jit
 def convert(pair: cutlass.Int32, scale: cutlass.Int32):
     """Two i8 in the low bits of `pair` as two f16, exact, then times the two of `scale`."""
-    # A byte u below 0x64 reads as f16 1024 + u; with the sign bit turned, u is the weight + 128.
-    bytes = cutlass.Int32(cute.arch.prmt(pair, 0x64, 0x4140))  # u0, 0x64, u1, 0x64 from the lowest
+    # f16 with high byte 0x64 and low byte u is 1024 + u; with the sign bit turned, u is the weight
+    # + 128.
+    biased = cutlass.Int32(cute.arch.prmt(pair, 0x64, 0x4140))  # u0, 0x64, u1, 0x64 from the lowest
     one, minus_1152 = cutlass.Int32(0x3C003C00), cutlass.Int32(0xE480E480 - 2**32)
-    value = cute.arch.fma_packed_f16x2(bytes ^ 0x00800080, one, minus_1152)
+    value = cute.arch.fma_packed_f16x2(biased ^ 0x00800080, one, minus_1152)
     return cute.arch.fma_packed_f16x2(value, scale, cutlass.Int32(0))
 
 
@@ -239,9 +241,9 @@ def gemm_kernel(
     b_shape = cute.append(tiled_mma.partition_shape_A((TILE_N, TILE_K)), TRANSFORM_STAGES)
     b_layout = tiled_mma.make_fragment_A(b_shape).layout
 
-    # (V, M, N, K), with V's stride spelled out as 0. PipelineTmaUmma also signals a pair's other
-    # CTA, at V = 1, even where there are no pairs: with stride 0 that is this CTA again, not one
-    # that the cluster does not have (nvidia-cutlass-dsl 4.6 to 4.8.1; CUTLASS issue 3658).
+    # (V, M, N, K). V's stride is 0, as in the DSL's default layout: the commits' mask also takes in
+    # the CTA at V = 1, even where there are no pairs, which with an explicit stride other than 0
+    # may be one that the cluster does not have (nvidia-cutlass-dsl 4.8.1; CUTLASS issue 3658).
     ctas = cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1), stride=(0, 1, CLUSTER_M, 0))
     thread_group = pipeline.Agent.Thread
     # A comes from the CTAs of this row of the cluster, B from those of this column: mcast_mode_mn
@@ -250,7 +252,7 @@ def gemm_kernel(
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, TMA_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, MAINLOOP_EMPTY_ARRIVES),
-        tx_count=A_STAGE_BYTES,
+        tx_count=MAINLOOP_TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         mcast_mode_mn=(1, 0),
@@ -260,7 +262,7 @@ def gemm_kernel(
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(thread_group, TMA_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(thread_group, WEIGHTS_EMPTY_ARRIVES),
-        tx_count=WEIGHTS_STAGE_BYTES,
+        tx_count=WEIGHTS_TX_COUNT,
         barrier_storage=storage.weights_barriers.data_ptr(),
         cta_layout_vmnk=ctas,
         mcast_mode_mn=(0, 1),
@@ -394,17 +396,22 @@ def gemm_kernel(
                     for i in cutlass.range_constexpr(PIECE_PAIRS):
                         registers[i] = convert(pairs[i].to(cutlass.Int32), scale)
                     cute.copy(write, rB, tTtB[None, None, None, piece, converted.index])
-                # The stores have reached TMEM before this thread vouches for them. They needed what
-                # the loads brought: this warp has read its rows.
+                # The stores have reached TMEM before this thread vouches for them.
                 cute.arch.fence_view_async_tmem_store()
                 converted.commit()
+                # The next copy writes this stage through the async proxy: every lane's reads come
+                # first.
+                cute.arch.fence_proxy("async.shared", space="cta")
+                cute.arch.sync_warp()
                 stage.release()
-        # The last commits must find this CTA's barriers.
+        # Leaves no commit pending: waits until every buffer has been released.
         transform_producer.tail()
 
     else:
         # ---- Epilogue ---------------------------------------------------------------------------
         tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; as long as it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
         tmem.wait_for_alloc()
         tmem_ptr = tmem.retrieve_ptr(ACC_DTYPE)
         tCtAcc = cute.make_tensor(tmem_ptr, acc_layout)
@@ -467,7 +474,6 @@ def gemm_kernel(
         # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
         # ever. All warps have read it; every MMA into it and out of it was waited for.
         epilogue_warps.arrive_and_wait()
-        tmem.relinquish_alloc_permit()
         tmem.free(tmem_ptr)
         if warp_idx == STORE_WARP:
             epilogue.producer_tail()
@@ -478,10 +484,10 @@ def gemm_kernel(
     cute.arch.cluster_wait()
 
 
-def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
-    """(rows, columns, STAGE), swizzled in a way that TMA knows."""
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled as TMA knows; atoms side by side in `order`."""
     atom = tcgen05.make_smem_layout_atom(swizzle, dtype)
-    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
 @cute.jit
@@ -524,8 +530,9 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     a_shape = cute.append(a_shape, MAINLOOP_STAGES)
     a_smem = tcgen05.tile_to_mma_shape(a_atom, a_shape, order=(1, 2, 3))
     b_tile, out_tile = (TILE_N, ROW_PAIRS), (EPI_TILE_N, EPI_TILE_M)
-    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES)
-    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES)
+    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    # Along M first: what TMA stores at once is a row of atoms, as many channels as a swizzle has.
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (1, 0, 2))
     # In the order of tcgen05's M and N: channels, tokens.
     tile, ctas = (TILE_N, TILE_M, TILE_K), (1, CLUSTER_N, CLUSTER_M, 1)
     multicast = cpasync.CopyBulkTensorTileG2SMulticastOp(one)

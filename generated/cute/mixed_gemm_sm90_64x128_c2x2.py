@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_90a
-# template: cute/mixed_gemm_sm90.py.j2 431bff08b6c4
-# text: b96367e9f6a6
+# template: cute/mixed_gemm_sm90.py.j2 d07dd852d8eb
+# text: 40e8613af3aa
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -42,8 +42,9 @@ Pipelines
 
   mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its full
              barrier with tx_count, which the copies complete as their bytes land (`commit` does
-             nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
-             this one loads, when the stage's last wgmma has read A.
+             nothing).
+             Emptied by one arrive of each consumer warp of every CTA that receives what this one
+             loads, when the stage's last wgmma has read A.
   epilogue   Filled by all consumer warps with a piece of 32 x 128, 8192 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (2) still read SMEM: the oldest buffer is free.
@@ -88,8 +89,8 @@ TILE_M, TILE_N, TILE_K = 64, 128, 128  # CTA tile, elements; N counts output cha
 CLUSTER_M, CLUSTER_N = 2, 2  # CTAs; A is shared along N, B along M
 RASTER_GROUP = 8  # cluster rows walked together, for L2
 MMA_K = 16  # elements; 32 B of K an instruction
-STEPS = 8  # 128 / 16: wgmmas along K of a stage
-GROUP_STEPS, GROUPS = 4, 2  # converted, then multiplied together; of a stage
+GROUP_STEPS = 4  # min(16 // (4 * 1), 8 // 2): wgmmas along K, converted, then multiplied together
+GROUPS = 2  # 128 / (16 * 4): of a stage
 
 CONSUMER_WARPGROUPS, CONSUMER_THREADS = 2, 256  # 128 * 2
 THREADS = 384  # 128 * (1 + 2)
@@ -98,9 +99,9 @@ PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
 MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 8192) // 32768
-STAGE_BYTES = 32768  # tx_count: 16384 + 16384, an A and a B tile
+TX_COUNT = 32768  # B: 16384 + 16384, an A and a B tile
 FULL_ARRIVES = 1  # the producer, when it arms tx_count
-EMPTY_ARRIVES = 24  # 8 consumer warps * 3 multicast partners
+EMPTY_ARRIVES = 24  # 8 consumer warps of each of 3 multicast partners
 
 ROW_PAIRS = 64  # 128 / 2: of a channel in a stage, 128 B
 CHUNK_PAIRS, CHUNKS = 8, 8  # in the 16 B that a swizzle moves as one, and of a row
@@ -146,13 +147,12 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 @cute.jit
 def convert(pair: cutlass.Int32):
     """Two i8 in the low bits of `pair` as two bf16. Exact."""
-    # A byte below 0x43 reads as bf16 128 + u, for the 7 bits of u. Without the sign bit that is 128
-    # + the low bits; with nothing but the sign bit it is 128, or 256 where the weight is negative.
-    # The difference is the weight.
-    bytes = cutlass.Int32(cute.arch.prmt(pair, 0x43, 0x4140))  # u0, 0x43, u1, 0x43 from the lowest
-    low, sign = bytes & cutlass.Int32(~0x00800080), bytes & cutlass.Int32(~0x007F007F)
-    value = cute.arch.sub_packed_bf16x2(low, sign)
-    return value
+    # bf16 with high byte 0x43 and low byte u is 128 + u, for the 7 low bits of u. Without the sign
+    # bit that is 128 + the low bits; with nothing but the sign bit it is 128, or 256 where the
+    # weight is negative. The difference is the weight.
+    biased = cutlass.Int32(cute.arch.prmt(pair, 0x43, 0x4140))  # u0, 0x43, u1, 0x43 from the lowest
+    low, sign = biased & cutlass.Int32(~0x00800080), biased & cutlass.Int32(~0x007F007F)
+    return cute.arch.sub_packed_bf16x2(low, sign)
 
 
 @cute.jit
@@ -219,6 +219,10 @@ def multiply_stage(tiled_mma, acc, rB, tCrA, sB, thread, stage, previous):
         # the first of a stage follows the last of the stage before.
         warpgroup.wait_group(1)
         if cutlass.const_expr(previous is not None and group == 0):
+            # The next copy writes this stage through the async proxy: every lane's reads come
+            # first.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
             previous.release()
     return tiled_mma
 
@@ -234,6 +238,9 @@ def multiply(mainloop_consumer, tiled_mma, acc, rB, tCrA, sB, thread, count):
         tiled_mma = multiply_stage(tiled_mma, acc, rB, tCrA, sB, thread, newest, stage)
         stage = newest
     warpgroup.wait_group(0)
+    # The next copy writes this stage through the async proxy: every lane's reads come first.
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_warp()
     stage.release()
     return mainloop_consumer, tiled_mma
 
@@ -256,7 +263,7 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
@@ -288,7 +295,7 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
                     cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full, mcast_mask=a_mask)
                     cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full, mcast_mask=b_mask)
                     stage.commit()
-            # The last releases must find this CTA's barriers.
+            # The last releases, other CTAs' among them, must find this CTA's barriers.
             mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------
@@ -324,7 +331,7 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
             tile = cute.make_identity_tensor((TILE_N, TILE_M))
             tile = cute.domain_offset((n * TILE_N, m * TILE_M), tile)
             coord = thr_mma.partition_C(tile)
-            # Asked for before the mainloop, there after it. (2 channels 8 apart, N)
+            # Loaded before the mainloop, used after it. (2 channels 8 apart, N)
             channel_scales = cute.make_rmem_tensor((2, cute.size(acc, mode=[1])), ACC_DTYPE)
             for i in cutlass.range_constexpr(cute.size(channel_scales)):
                 channel = coord[(0, i % 2, 0), i // 2, 0][0]
@@ -372,10 +379,10 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
     cute.arch.cluster_wait()
 
 
-def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
-    """(rows, columns, STAGE), swizzled in a way that both TMA and wgmma know."""
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled as TMA and wgmma know; atoms side by side in `order`."""
     atom = warpgroup.make_smem_layout_atom(swizzle, dtype)
-    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
 @cute.jit
@@ -404,9 +411,10 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, out_layout)
 
     a_tile, b_tile, out_tile = (TILE_M, TILE_K), (TILE_N, ROW_PAIRS), (EPI_TILE_N, EPI_TILE_M)
-    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES)
-    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES)
-    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES)
+    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES, (0, 1, 2))
+    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    # Along M first: what TMA stores at once is a row of atoms, as many channels as a swizzle has.
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (1, 0, 2))
     multicast = cpasync.CopyBulkTensorTileG2SMulticastOp()
     tma_a = cpasync.make_tiled_tma_atom(multicast, a, a_smem, a_tile, num_multicast=CLUSTER_N)
     tma_b = cpasync.make_tiled_tma_atom(multicast, b, b_smem, b_tile, num_multicast=CLUSTER_M)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_90a
-# template: cute/mixed_gemm_sm90.py.j2 431bff08b6c4
-# text: 1a846cd34eba
+# template: cute/mixed_gemm_sm90.py.j2 d07dd852d8eb
+# text: 9a370841b1be
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -39,8 +39,8 @@ Pipelines
 
   mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its full
              barrier with tx_count, which the copies complete as their bytes land (`commit` does
-             nothing). Emptied by one arrive of each consumer warp of every CTA that receives what
-             this one loads, when the stage's last wgmma has read A.
+             nothing).
+             Emptied by one arrive of each consumer warp, when the stage's last wgmma has read A.
   epilogue   Filled by all consumer warps with a piece of 32 x 128, 8192 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (4) still read SMEM: the oldest buffer is free.
@@ -85,8 +85,8 @@ TILE_M, TILE_N, TILE_K = 128, 128, 128  # CTA tile, elements; N counts output ch
 CLUSTER_M, CLUSTER_N = 1, 1  # CTAs; A is shared along N, B along M
 RASTER_GROUP = 8  # cluster rows walked together, for L2
 MMA_K = 16  # elements; 32 B of K an instruction
-STEPS = 8  # 128 / 16: wgmmas along K of a stage
-GROUP_STEPS, GROUPS = 4, 2  # converted, then multiplied together; of a stage
+GROUP_STEPS = 4  # min(16 // (4 * 1), 8 // 2): wgmmas along K, converted, then multiplied together
+GROUPS = 2  # 128 / (16 * 4): of a stage
 
 CONSUMER_WARPGROUPS, CONSUMER_THREADS = 2, 256  # 128 * 2
 THREADS = 384  # 128 * (1 + 2)
@@ -95,9 +95,9 @@ PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
 
 MAINLOOP_STAGES = 4  # (232448 - 1024 - 2 * 8192) // 49152
-STAGE_BYTES = 49152  # tx_count: 32768 + 16384, an A and a B tile
+TX_COUNT = 49152  # B: 32768 + 16384, an A and a B tile
 FULL_ARRIVES = 1  # the producer, when it arms tx_count
-EMPTY_ARRIVES = 8  # 8 consumer warps * 1 multicast partners
+EMPTY_ARRIVES = 8  # 8 consumer warps
 
 ROW_PAIRS = 64  # 128 / 2: of a channel in a stage, 128 B
 CHUNK_PAIRS, CHUNKS = 8, 8  # in the 16 B that a swizzle moves as one, and of a row
@@ -143,11 +143,11 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 @cute.jit
 def convert(pair: cutlass.Int32):
     """Two i8 in the low bits of `pair` as two f16. Exact."""
-    # A byte u below 0x64 reads as f16 1024 + u; with the sign bit turned, u is the weight + 128.
-    bytes = cutlass.Int32(cute.arch.prmt(pair, 0x64, 0x4140))  # u0, 0x64, u1, 0x64 from the lowest
+    # f16 with high byte 0x64 and low byte u is 1024 + u; with the sign bit turned, u is the weight
+    # + 128.
+    biased = cutlass.Int32(cute.arch.prmt(pair, 0x64, 0x4140))  # u0, 0x64, u1, 0x64 from the lowest
     one, minus_1152 = cutlass.Int32(0x3C003C00), cutlass.Int32(0xE480E480 - 2**32)
-    value = cute.arch.fma_packed_f16x2(bytes ^ 0x00800080, one, minus_1152)
-    return value
+    return cute.arch.fma_packed_f16x2(biased ^ 0x00800080, one, minus_1152)
 
 
 @cute.jit
@@ -211,6 +211,10 @@ def multiply_stage(tiled_mma, acc, rB, tCrA, sB, thread, stage, previous):
         # the first of a stage follows the last of the stage before.
         warpgroup.wait_group(1)
         if cutlass.const_expr(previous is not None and group == 0):
+            # The next copy writes this stage through the async proxy: every lane's reads come
+            # first.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
             previous.release()
     return tiled_mma
 
@@ -226,6 +230,9 @@ def multiply(mainloop_consumer, tiled_mma, acc, rB, tCrA, sB, thread, count):
         tiled_mma = multiply_stage(tiled_mma, acc, rB, tCrA, sB, thread, newest, stage)
         stage = newest
     warpgroup.wait_group(0)
+    # The next copy writes this stage through the async proxy: every lane's reads come first.
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_warp()
     stage.release()
     return mainloop_consumer, tiled_mma
 
@@ -248,12 +255,12 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
+    # Nobody may touch a barrier before it has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
@@ -274,7 +281,7 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
                     cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full)
                     cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full)
                     stage.commit()
-            # The last releases must find this CTA's barriers.
+            # Leaves no arrive pending: waits until every stage has been released.
             mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------
@@ -310,7 +317,7 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
             tile = cute.make_identity_tensor((TILE_N, TILE_M))
             tile = cute.domain_offset((n * TILE_N, m * TILE_M), tile)
             coord = thr_mma.partition_C(tile)
-            # Asked for before the mainloop, there after it. (2 channels 8 apart, N)
+            # Loaded before the mainloop, used after it. (2 channels 8 apart, N)
             channel_scales = cute.make_rmem_tensor((2, cute.size(acc, mode=[1])), ACC_DTYPE)
             for i in cutlass.range_constexpr(cute.size(channel_scales)):
                 channel = coord[(0, i % 2, 0), i // 2, 0][0]
@@ -353,10 +360,10 @@ def gemm_kernel(tma_a, tma_b, scale, tma_out, tiled_mma, k_tiles, clusters_m, cl
             epilogue.producer_tail()
 
 
-def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
-    """(rows, columns, STAGE), swizzled in a way that both TMA and wgmma know."""
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled as TMA and wgmma know; atoms side by side in `order`."""
     atom = warpgroup.make_smem_layout_atom(swizzle, dtype)
-    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
 @cute.jit
@@ -385,9 +392,10 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, out_layout)
 
     a_tile, b_tile, out_tile = (TILE_M, TILE_K), (TILE_N, ROW_PAIRS), (EPI_TILE_N, EPI_TILE_M)
-    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES)
-    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES)
-    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES)
+    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES, (0, 1, 2))
+    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    # Along M first: what TMA stores at once is a row of atoms, as many channels as a swizzle has.
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (1, 0, 2))
     load = cpasync.CopyBulkTensorTileG2SOp()
     tma_a = cpasync.make_tiled_tma_atom(load, a, a_smem, a_tile)
     tma_b = cpasync.make_tiled_tma_atom(load, b, b_smem, b_tile)

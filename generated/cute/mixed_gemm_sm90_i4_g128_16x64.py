@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_90a
-# template: cute/mixed_gemm_sm90.py.j2 431bff08b6c4
-# text: a6e9cdb410aa
+# template: cute/mixed_gemm_sm90.py.j2 d07dd852d8eb
+# text: 11c05d099251
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -44,8 +44,8 @@ Pipelines
 
   mainloop   Filled by an A tile, a B tile and the scales of its group of K: `acquire` waits until
              the stage is empty and arms its full barrier with tx_count, which the copies complete
-             as their bytes land (`commit` does nothing). Emptied by one arrive of each consumer
-             warp of every CTA that receives what this one loads, when the last wgmma has read A.
+             as their bytes land (`commit` does nothing).
+             Emptied by one arrive of each consumer warp, when the stage's last wgmma has read A.
   epilogue   Filled by all consumer warps with a piece of 16 x 64, 2048 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (1) still read SMEM: the oldest buffer is free.
@@ -58,6 +58,7 @@ Timeline of a CTA (K tiles k0, k1, ... of output tile t; of each, 2 times conver
 Constraints
   a is (L, M, K), b is (L, N, K / 2), scale is (L, K / 128, N), out is (L, M, N), or all four
   without L; the last dimension contiguous, other strides and the addresses multiples of 16 bytes.
+  K / 2 and K / 128 are rounded up.
   Any M, K and L; N a multiple of 8, because TMA stores 16 bytes at a time.
 
 Run
@@ -91,8 +92,8 @@ CLUSTER_M, CLUSTER_N = 1, 1  # CTAs; A is shared along N, B along M
 RASTER_GROUP = 8  # cluster rows walked together, for L2
 SCALE_GROUP = 128  # elements of K that share a scale
 MMA_K = 16  # elements; 32 B of K an instruction
-STEPS = 8  # 128 / 16: wgmmas along K of a stage
-GROUP_STEPS, GROUPS = 4, 2  # converted, then multiplied together; of a stage
+GROUP_STEPS = 4  # min(16 // (4 * 1), 8 // 2): wgmmas along K, converted, then multiplied together
+GROUPS = 2  # 128 / (16 * 4): of a stage
 
 CONSUMER_WARPGROUPS, CONSUMER_THREADS = 1, 128  # 128 * 1
 THREADS = 256  # 128 * (1 + 1)
@@ -101,9 +102,9 @@ PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
 CONSUMER_REGISTERS = 240  # min(240, (2 * 256 - 40) // 1 // 8 * 8)
 
 MAINLOOP_STAGES = 27  # (232448 - 1024 - 1 * 2048) // 8320
-STAGE_BYTES = 8320  # tx_count: 4096 + 4096 + 128, an A tile, a B tile and its scales
+TX_COUNT = 8320  # B: 4096 + 4096 + 128, an A tile, a B tile and its scales
 FULL_ARRIVES = 1  # the producer, when it arms tx_count
-EMPTY_ARRIVES = 4  # 4 consumer warps * 1 multicast partners
+EMPTY_ARRIVES = 4  # 4 consumer warps
 
 ROW_PAIRS = 64  # 128 / 2: of a channel in a stage, 64 B
 CHUNK_PAIRS, CHUNKS = 16, 4  # in the 16 B that a swizzle moves as one, and of a row
@@ -230,6 +231,10 @@ def multiply_stage(tiled_mma, acc, rB, tCrA, sB, sScale, thread, stage, previous
         # the first of a stage follows the last of the stage before.
         warpgroup.wait_group(1)
         if cutlass.const_expr(previous is not None and group == 0):
+            # The next copy writes this stage through the async proxy: every lane's reads come
+            # first.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
             previous.release()
     return tiled_mma
 
@@ -245,6 +250,9 @@ def multiply(mainloop_consumer, tiled_mma, acc, rB, tCrA, sB, sScale, thread, co
         tiled_mma = multiply_stage(tiled_mma, acc, rB, tCrA, sB, sScale, thread, newest, stage)
         stage = newest
     warpgroup.wait_group(0)
+    # The next copy writes this stage through the async proxy: every lane's reads come first.
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_warp()
     stage.release()
     return mainloop_consumer, tiled_mma
 
@@ -270,12 +278,12 @@ def gemm_kernel(
         num_stages=MAINLOOP_STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
-        tx_count=STAGE_BYTES,
+        tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
         defer_sync=True,
     )
-    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
+    # Nobody may touch a barrier before it has been set up.
     pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER_M, CLUSTER_N), is_relaxed=True)
     pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER_M, CLUSTER_N))
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
@@ -300,7 +308,7 @@ def gemm_kernel(
                     group, s_stage = gS[None, k // (SCALE_GROUP // TILE_K)], tSsS[None, stage.index]
                     cute.copy(tma_scale.atom, group, s_stage, tma_bar_ptr=full)
                     stage.commit()
-            # The last releases must find this CTA's barriers.
+            # Leaves no arrive pending: waits until every stage has been released.
             mainloop_producer.tail()
     else:
         # ---- Consumers: mainloop, in `multiply` -------------------------------------------------
@@ -379,10 +387,10 @@ def gemm_kernel(
             epilogue.producer_tail()
 
 
-def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
-    """(rows, columns, STAGE), swizzled in a way that both TMA and wgmma know."""
+def smem_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int, order: tuple):
+    """(rows, columns, STAGE), swizzled as TMA and wgmma know; atoms side by side in `order`."""
     atom = warpgroup.make_smem_layout_atom(swizzle, dtype)
-    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+    return cute.tile_to_shape(atom, (*tile, stages), order=order)
 
 
 @cute.jit
@@ -411,9 +419,10 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, out_layout)
 
     a_tile, b_tile, out_tile = (TILE_M, TILE_K), (TILE_N, ROW_PAIRS), (EPI_TILE_N, EPI_TILE_M)
-    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES)
-    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES)
-    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES)
+    a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES, (0, 1, 2))
+    b_smem = smem_layout(B_SWIZZLE, PAIR_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
+    # Along M first: what TMA stores at once is a row of atoms, as many channels as a swizzle has.
+    out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (1, 0, 2))
     load = cpasync.CopyBulkTensorTileG2SOp()
     tma_a = cpasync.make_tiled_tma_atom(load, a, a_smem, a_tile)
     tma_b = cpasync.make_tiled_tma_atom(load, b, b_smem, b_tile)

@@ -28,6 +28,11 @@ def quotient(capacity: int, size: int, value: int, taken: tuple[str, int] = ("",
     return f"({capacity} - {formula}) // {size}" if formula else f"{capacity} // {size}"
 
 
+def of_each(text: str, count: int, sources: str) -> str:
+    """`text`, and of how many sources it counts: nothing to say of a single one."""
+    return text if count == 1 else f"{text} of each of {count} {sources}"
+
+
 def aligned_sum(*parts: tuple[str, int]) -> str:
     """A sum of allocations, each of which begins at a multiple of 1024.
 

@@ -12,7 +12,9 @@ from pipegen.arithmetic import (
 )
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, WARP
+from pipegen.planning.formulas import of_each
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.gemm_sm100_cute_template import commits_text
 from pipegen.planning.model import Number, Plan, RolePlan
 from pipegen.vocabulary import DTYPE
 
@@ -41,6 +43,10 @@ def plan_gemm_rowsum_sm100(
         plain,
         pipelines=(mainloop, *plain.pipelines[1:]),
         roles=(*plain.roles, statistic),
+        values={
+            **plain.values,
+            "mainloop_empty": commits_text(int(added["umma_arrive_count"].value)),
+        },
         numbers=(
             *(added.pop(number.name, number) for number in plain.numbers),
             *added.values(),
@@ -61,14 +67,14 @@ def _numbers(description: KernelDescription) -> tuple[Number, ...]:
             "umma_arrive_count",
             commits,
             "arrivals",
-            f"1 commit of the MMA warp of each of {partners} multicast partners",
+            of_each("1 commit of the MMA warp", partners, "multicast partners"),
             "cutlass.pipeline.PipelineTmaMultiConsumersAsync.consumer_release, TCGen05Mma",
         ),
         Number(
             "statistic_arrive_count",
             arrives,
             "arrivals",
-            f"{STATISTIC_WARPS} statistic warps * {partners} multicast partners",
+            of_each(f"{STATISTIC_WARPS} statistic warps", partners, "multicast partners"),
             "cutlass.pipeline.PipelineTmaMultiConsumersAsync.consumer_release, AsyncThread: one "
             "lane a warp and partner",
         ),

@@ -13,7 +13,7 @@ from pipegen.arithmetic import (
 )
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, MMA_K_BYTES, SWIZZLE_128B_ALIGNMENT, WARP
-from pipegen.planning.formulas import quotient, stages_or_given
+from pipegen.planning.formulas import of_each, quotient, stages_or_given
 from pipegen.planning.gemm_sm90_cute import smem_text
 from pipegen.planning.model import Number
 from pipegen.planning.smem import MAX_STORE_BUFFERS
@@ -95,9 +95,9 @@ def gemm_sm100_numbers(
             umma_consumer_arrive_count(cluster, group),
             "arrivals",
             (
-                f"1 commit of the MMA warp of each of {partners} multicast partners"
+                of_each("1 commit of the MMA warp", partners, "multicast partners")
                 if group == 1
-                else f"1 commit of the leader of each of {partners} pairs"
+                else of_each("1 commit of the leader", partners, "pairs")
             ),
             "cutlass.pipeline.PipelineTmaUmma.consumer_release; PTX ISA, tcgen05.commit",
         ),
@@ -257,6 +257,8 @@ def _of_the_edge(
     if not description.pipeline["mainloop"].expected_tx:
         return ()
     half = budget.b_bytes * group // 2
-    formula = f"{budget.b_bytes} / 2" if group == 1 else f"{budget.b_bytes}"
+    n, k = description.tile.n or 0, description.tile.k or 0
+    # Of one CTA's tile half; of a pair's, which is split already, all that the second CTA holds.
+    formula = f"{n // 2} * {k} * {DTYPE[str(description.dtype.b)].bytes}"
     source = "cutlass.pipeline.PipelineTmaUmma.producer_acquire(expected_tx=...)"
     return (Number("half_b_bytes", half, "B", formula, source),)

@@ -58,13 +58,17 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     }
 
 
+def commits_text(count: int | None) -> str:
+    """So many arrivals of tcgen05 commits, for the table of pipelines."""
+    return f"{count} commit" if count == 1 else f"{count} commits"
+
+
 def _cluster_words(description: KernelDescription) -> dict[str, Any]:
     """What depends on the cluster, on pairs, and on who hands out tiles."""
     cluster_m, cluster_n = description.cluster.shape or (1, 1)
     group = cta_group_of(description)
     pair, clc = group == 2, description.scheduler.tiles == "clc"
     a_multicast, b_multicast = cluster_n > 1, cluster_m > group
-    commits = cluster_m // group + cluster_n - 1
     ctas = cluster_m * cluster_n
     clustered = ctas > 1
     epilogue_warps = "the epilogue warps of both CTAs" if pair else "the epilogue warps"
@@ -90,7 +94,7 @@ def _cluster_words(description: KernelDescription) -> dict[str, Any]:
         "group_name": "two" if pair else "one",
         "group_word": "TWO" if pair else "ONE",
         "cta_shape": "2, CLUSTER_M // 2, CLUSTER_N, 1" if pair else "1, CLUSTER_M, CLUSTER_N, 1",
-        "mainloop_empty": f"{commits} commit{'s' if commits > 1 else ''}",
+        "mainloop_empty": commits_text(cluster_m // group + cluster_n - 1),
         "tx_words": "the A and the B tile of both CTAs" if pair else "the A and the B tile",
         "acc_empty_words": epilogue_warps,
         "scheduler_condition": (
@@ -100,6 +104,11 @@ def _cluster_words(description: KernelDescription) -> dict[str, Any]:
         ),
         "query_arguments": (
             "answers + query.index" if clustered else "answers + query.index, multicast=False"
+        ),
+        "scheduler_tail": (
+            "# Nobody asks again after a no. The last releases must find this CTA's barriers."
+            if clustered
+            else "# Nobody asks again after a no. Leaves no arrive pending: waits for all releases."
         ),
         "scheduler_readers": _readers(ctas, pair),
         "scheduler_next": answers_of(description) + 1,

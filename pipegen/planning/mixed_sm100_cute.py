@@ -11,7 +11,8 @@ from pipegen.arithmetic import (
 )
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX, WARP
-from pipegen.planning.formulas import stages_or_given
+from pipegen.planning.formulas import of_each, stages_or_given
+from pipegen.planning.gemm_sm100_cute_template import commits_text
 from pipegen.planning.mixed_sm90_cute import smem_numbers, stage_limit, store_pipeline
 from pipegen.planning.mixed_template import mixed_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
@@ -114,6 +115,7 @@ def plan_mixed_sm100_cute(
         **mixed_values(description, budget),
         "capability_major": 10,
         "mainloop_full": f"1 arrive + {budget.a_bytes} B",
+        "mainloop_empty": commits_text(pipelines[0].empty_arrive_count),
         "weights_full": f"1 arrive + {weights_bytes} B",
         "weights_parts": ", tile and scales" if budget.scale_bytes else "",
         "piece_chunks": 1 if description.dtype.b == "i4" else 2,
@@ -153,14 +155,14 @@ def _numbers(
             "mainloop_empty_arrive_count",
             umma_consumer_arrive_count(cluster, 1, A_ONLY),
             "arrivals",
-            f"1 commit of the MMA warp of each of {cluster_n} CTAs that share A",
+            of_each("1 commit of the MMA warp", cluster_n, "CTAs that share A"),
             "cutlass.pipeline.PipelineTmaUmma.create, mcast_mode_mn = (1, 0)",
         ),
         Number(
             "weights_empty_arrive_count",
             tma_consumer_arrive_count(LANE_WARPS, cluster, B_ONLY),
             "arrivals",
-            f"{LANE_WARPS} transform warps of each of {cluster_m} CTAs that share B",
+            of_each(f"{LANE_WARPS} transform warps", cluster_m, "CTAs that share B"),
             "cutlass.pipeline.PipelineTmaAsync.create, mcast_mode_mn = (0, 1)",
         ),
         Number(

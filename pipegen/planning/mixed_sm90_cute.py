@@ -15,6 +15,7 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
 from pipegen.planning.formulas import (
     aligned_sum,
+    of_each,
     product,
     quotient,
     registers_or_given,
@@ -89,14 +90,11 @@ def plan_mixed_sm90_cute(
             "converts weights in registers, wgmma; then the epilogue of the same tile",
         ),
     )
-    steps = group_steps(description)
     values = {
         **mixed_values(description, budget),
         "capability_major": 9,
         "last_consumer_warp": 4 * (1 + warpgroups) - 1,
         "full_barrier": f"1 arrive + {budget.stage_bytes} B",
-        "group_steps": steps,
-        "groups": (description.tile.k or 0) // (MMA_K * steps),
         "stage_parts": stage_parts(budget),
         "epi_subtiles_m": (description.tile.m or 0) // budget.epi_tile_mn[0],
         "stmatrix": DTYPE[str(description.dtype.out)].bits == 16,
@@ -265,7 +263,7 @@ def _numbers(
             "mainloop_empty_arrive_count",
             tma_consumer_arrive_count(4 * warpgroups, cluster),
             "arrivals",
-            f"{4 * warpgroups} consumer warps * {partners} multicast partners",
+            of_each(f"{4 * warpgroups} consumer warps", partners, "multicast partners"),
             "cutlass.pipeline.PipelineTmaAsync.consumer_release: one lane a warp and partner",
         ),
         Number(
@@ -324,6 +322,13 @@ def _numbers(
             "wgmmas",
             f"min({GROUP_REGISTERS} // (4 * {wgmma_rows(description)}), {k // MMA_K} // 2)",
             "converted one after the other, then multiplied; two groups are under way",
+        ),
+        Number(
+            "groups",
+            k // (MMA_K * group_steps(description)),
+            "groups",
+            f"{k} / ({MMA_K} * {group_steps(description)})",
+            "of a stage",
         ),
         Number(
             "blocks_per_sm",

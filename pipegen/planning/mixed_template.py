@@ -83,6 +83,8 @@ def mixed_values(description: KernelDescription, budget: SmemBudget) -> dict[str
         "out_swizzle": swizzle("MN", epi_n * out.bytes),
         "per_channel": not grouped,
         "grouped": grouped,
+        # What `convert` does with the weights as floats: they may still have to be scaled.
+        "result": "value =" if grouped else "return",
         "a_multicast": cluster_n > 1,
         "b_multicast": cluster_m > 1,
         "clustered": cluster_m * cluster_n > 1,
