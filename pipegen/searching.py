@@ -37,8 +37,8 @@ def search(folder: Path, exclude: Sequence[str] = (), modules: bool = True) -> F
     """What lies below `folder`, sorted by folder and name.
 
     A description is a TOML file with a top-level `pipegen` key, or with `op`, `backend` and `arch`
-    in its table `kernel`; a module is a Python file with pipegen's header. Hidden folders, virtual environments and what `exclude` matches are left
-    out, and links to folders are not followed.
+    in its table `kernel`; a module is a Python file with pipegen's header. Hidden folders, virtual
+    environments and what `exclude` matches are left out, and links to folders are not followed.
     """
     descriptions: list[Path] = []
     emitted: list[Path] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipegen.errors import InputError, Problem, listing, nearest_word
+from pipegen.selection_nearest import nearest
 from pipegen.selection_table import CTA_GROUPS, Row, Template, impossible, rows, templates
 from pipegen.vocabulary import (
     ARCH_ALIASES,
@@ -217,7 +218,7 @@ def select_all(
         and request.backend in (None, selection.backend)
         and request.cta_group in selection.row.cta_groups_on(selection.arch)
     )
-    return found or Refusal(request, _reason(request), _nearest(request))
+    return found or Refusal(request, _reason(request), nearest(request, _candidates(request.cta_group)))
 
 
 def table(backend: str | None = None, arch: str | None = None) -> tuple[Selection, ...]:
@@ -342,47 +343,6 @@ def _one_reason(request: Request, arch: str, backend: str) -> str:
     raise AssertionError(f"no reason for {request.label}")
 
 
-# How far apart two ends are: 1 for words that do the same job, 2 for any other two.
-_KIN = (
-    {"tma", "cp_async"},
-    {"thread", "cp_async"},
-    {"umma", "wgmma"},
-    {"umma", "umma+thread"},
-    {"thread", "wgmma"},
-    {"thread", "umma+thread"},
-)
-
-
-def _distance(a: str, b: str) -> int:
-    return 0 if a == b else 1 if {a, b} in _KIN else 2
-
-
-def _nearest(request: Request, limit: int = 5) -> tuple[Selection, ...]:
-    """Valid pairs near to an impossible one: other consumers, other producers, other places."""
-
-    def cost(near: Selection) -> int:
-        ends = _distance(request.producer, near.producer)
-        ends += _distance(request.consumer, near.consumer)
-        if (near.producer, near.consumer) == (request.consumer, request.producer):
-            ends = 1  # the ends were only swapped
-        return (
-            2 * ends
-            + (5 if request.arch not in (None, near.arch) else 0)
-            + (6 if request.backend not in (None, near.backend) else 0)
-            + (1 if request.style not in (None, near.style) else 0)
-            + (3 if request.cta_group != near.cta_group else 0)
-        )
-
-    candidates = sorted(_candidates(request.cta_group), key=cost)  # stable: the table breaks ties
-    # The two best of each end first, so that both ends are varied, then whatever is near.
-    chosen = [
-        *[near for near in candidates if near.producer == request.producer][:2],
-        *[near for near in candidates if near.consumer == request.consumer][:2],
-        *candidates,
-    ]
-    return tuple(sorted(_distinct(chosen, bool(request.backend))[:limit], key=cost))
-
-
 def _candidates(cta_group: int) -> Iterator[Selection]:
     for found in _selections():
         row, arch = found.row, found.arch
@@ -390,16 +350,3 @@ def _candidates(cta_group: int) -> Iterator[Selection]:
             for group in dict.fromkeys((cta_group, 1)):
                 if row.producer and group in row.cta_groups_on(arch):
                     yield replace(found, consumer=consumer, cta_group=group)
-
-
-def _distinct(selections: Iterable[Selection], by_backend: bool) -> list[Selection]:
-    """Without repeats of a row or of a pair (elsewhere, or in another spelling)."""
-    found: list[Selection] = []
-    seen: set[object] = set()
-    for selection in selections:
-        pair = (selection.producer, selection.consumer, selection.backend if by_backend else "")
-        row = (selection.row.cls, selection.row.pair)
-        if pair not in seen and row not in seen:
-            found.append(selection)
-        seen |= {pair, row}
-    return found
