@@ -24,16 +24,16 @@ from pipegen.vocabulary import DTYPE
 
 WHY = {
     16: (
-        "The addresses are each thread's own: the form to start from where what you need is no box that\n"
-        "TMA could load."
+        "The addresses are each thread's own: the form to start from where what you need is no box "
+        "that\nTMA could load."
     ),
     8: (
-        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 8. Smaller\n"
-        "copies are slower: pad the rows where you can."
+        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 8. "
+        "Smaller\ncopies are slower: pad the rows where you can."
     ),
     4: (
-        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 4. Smaller\n"
-        "copies are slower: pad the rows where you can."
+        "TMA wants rows that begin at multiples of 16 bytes; these may begin at multiples of 4. "
+        "Smaller\ncopies are slower: pad the rows where you can."
     ),
 }
 
