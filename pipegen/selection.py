@@ -5,7 +5,7 @@
 Words that are in no vocabulary raise `InputError`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -218,7 +218,9 @@ def select_all(
         and request.backend in (None, selection.backend)
         and request.cta_group in selection.row.cta_groups_on(selection.arch)
     )
-    return found or Refusal(request, _reason(request), nearest(request, _candidates(request.cta_group)))
+    return found or Refusal(
+        request, _reason(request), nearest(request, _candidates(request.cta_group))
+    )
 
 
 def table(backend: str | None = None, arch: str | None = None) -> tuple[Selection, ...]:
