@@ -43,7 +43,7 @@ def smem_of(description: KernelDescription) -> SmemBudget | None:
     m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
     warpgroups = (consumer.warpgroups if consumer else 0) or 0
     pipelines = description.pipeline
-    if min(m, n, k) < 8 or warpgroups < 1 or not {"mainloop", "epilogue"} <= pipelines.keys():
+    if min(m, n, k) < 8 or not 1 <= warpgroups <= m or not {"mainloop", "epilogue"} <= pipelines.keys():
         return None
     if description.kernel.backend == "pallas":
         return pallas_budget(description)
@@ -85,7 +85,7 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         other_bytes,
     )
     fewest = fewest_store_buffers(subtiles)
-    fitting = range(fewest, subtiles + 1)
+    fitting = range(fewest, min(subtiles, capacity // together) + 1)
     choices = tuple(
         b
         for b in fitting

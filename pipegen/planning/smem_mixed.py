@@ -87,6 +87,7 @@ def mixed_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         rings,
     )
     least = max(split.stages, FEWEST_STAGES)
+    most_buffers = min(subtiles, capacity // buffer_bytes)
     return SmemBudget(
         capacity=capacity,
         a_bytes=a_bytes,
@@ -97,7 +98,7 @@ def mixed_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
         split=split,
         buffer_choices=tuple(
             b
-            for b in range(fewest_store_buffers(subtiles), subtiles + 1)
+            for b in range(fewest_store_buffers(subtiles), most_buffers + 1)
             if smem_bytes(operands, buffer_bytes, least, b, other_bytes, rings) <= capacity
         ),
         scale_bytes=scale_bytes,

@@ -15,6 +15,9 @@ from pipegen.vocabulary import DTYPE
 # Blocks of `emit_pipeline` that share an SM: one's epilogue overlaps the other's mainloop.
 EMIT_PIPELINE_BLOCKS = 2
 MOST_BUFFERS = 8
+# A ring's barriers are one group of Mosaic GPU's, which raises "Only up to 32 barriers per group
+# supported" (jax 0.10.2 to 0.12.0.1, jax/experimental/mosaic/gpu/utils.py, BarrierRef).
+MOST_STAGES = 32
 
 
 def delay_release(description: KernelDescription) -> int:
@@ -84,11 +87,12 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         barriers = barriers_a_stage * stages * MBARRIER_BYTES + extra
         return (max(ring, stores) if emit else ring + stores) + barriers
 
-    most = capacity // (a_bytes + b_bytes)
+    most = min(MOST_STAGES, capacity // (a_bytes + b_bytes))
     fitting = [s for s in range(1, most + 1) if total(s, held) <= capacity]
     chosen = (max(fitting, default=0)) if stages == "auto" else stages
     barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra
-    possible = range(1, subtiles + 1) if emit else sorted(_persistent_buffers(subtiles))
+    most_buffers = min(subtiles, capacity // max(1, buffer))
+    possible = range(1, most_buffers + 1) if emit else sorted(_persistent_buffers(subtiles))
     return SmemBudget(
         capacity=capacity,
         a_bytes=a_bytes,

@@ -3,8 +3,8 @@
 
 What it checks
     role.consumer.warpgroups: 1 to 4. tile.n: 32 lanes of 1, 2, 4 or 8 elements, at most 16 bytes of
-    the widest type. tile.m: the same number of rows for each consumer warp, and at most 64 elements
-    a lane.
+    the widest type. tile.m: the same number of rows for each consumer warp, and for each
+    producer warp where no TMA loads; at most 64 elements a lane.
 
 Why
     A warp reads and stores whole rows of a tile, 16 bytes a lane at most (the widest access), so
@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.hardware import TMA_BOX_MAX, TMA_SMEM_ALIGNMENT, VECTOR_BYTES, WARP
+from pipegen.planning.stream.sizes import rows_shared_by
 from pipegen.vocabulary import DTYPE
 
 DERIVED = True
@@ -58,15 +59,23 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         yield Problem(why, "tile.n", tile.n, listing(columns), near)
         return
     rows = sizes_m(description, warpgroups, tile.n)
-    if tile.m not in rows:
+    if tile.m not in rows and not consumers_share(tile.m, rows, 4 * warpgroups):
+        producers = rows_shared_by(description)
+        roles = f"{4 * warpgroups} consumer warps"
+        roles += f" and {producers} producer warps" if producers > 1 else ""
         yield Problem(
-            f"each of {4 * warpgroups} consumer warps has the same number of rows, and a lane at "
+            f"each of {roles} has the same number of rows, and a lane at "
             f"most {LANE_ELEMENTS_MAX} elements",
             "tile.m",
             tile.m,
             listing(rows),
             nearest_number(tile.m, rows),
         )
+
+
+def consumers_share(rows: int, sizes: tuple[int, ...], warps: int) -> bool:
+    """Whether the consumers' parts of so many rows are equal: rule PG218 speaks of producers."""
+    return rows % warps == 0 and 0 < rows <= max(sizes, default=0)
 
 
 def sizes_n(description: KernelDescription) -> tuple[int, ...]:
@@ -91,5 +100,6 @@ def sizes_m(description: KernelDescription, warpgroups: int, columns: int) -> tu
         4 * warpgroups * rows
         for rows in range(1, LANE_ELEMENTS_MAX * WARP // columns + 1)
         if 4 * warpgroups * rows <= TMA_BOX_MAX
+        and 4 * warpgroups * rows % rows_shared_by(description) == 0
         and not (stored and rows * row_bytes % TMA_SMEM_ALIGNMENT)
     )

@@ -14,19 +14,24 @@ Example
     m = 20 with threads that load: 8 producer warps.
 
 Use instead
-    The nearest multiple, which the message gives.
+    The nearest size of the message, which suits consumer and producer warps.
 """
 
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, listing, nearest_number
+from pipegen.hardware import WARP
 from pipegen.planning.stream.sizes import producer_warps_of
+from pipegen.rules.pg211_stream_tile import WARPGROUPS, sizes_m
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     rows, warps = description.tile.m, producer_warps_of(description)
-    if rows is not None and rows % warps:
-        nearest = max(1, round(rows / warps)) * warps
-        why = f"each of {warps} producer warps has the same number of rows"
-        yield Problem(why, "tile.m", rows, f"multiples of {warps}", str(nearest))
+    columns, warpgroups = description.tile.n or 0, description.role["consumer"].warpgroups
+    if rows is None or rows % warps == 0 or warpgroups not in WARPGROUPS or columns < WARP:
+        return
+    sizes = sizes_m(description, warpgroups, columns)
+    why = f"each of {warps} producer warps has the same number of rows, and each of "
+    why += f"{4 * warpgroups} consumer warps"
+    yield Problem(why, "tile.m", rows, listing(sizes), nearest_number(rows, sizes))

@@ -32,7 +32,7 @@ N_MAJOR_HALF = 32  # 2 * 16 elements of 16 bits: half of the tile is rows of 32 
 def check(description: KernelDescription) -> Iterator[Problem]:
     n, k, shape = description.tile.n or 0, description.tile.k or 0, description.cluster.shape
     group = cta_group_of(description)
-    if shape is None or min(n, k) < 1:
+    if shape is None or min(n, k, *shape) < 1:
         return
     if description.layout.b == "k":
         # In a pair: n / 2 rows in each CTA, for shape[0] / 2 CTAs to share. The same parts.

@@ -109,14 +109,25 @@ def stream_sizes(description: KernelDescription) -> StreamSizes | None:
 
 def producer_warps_of(description: KernelDescription) -> int:
     """Warps that load: those of the description with TMA, else a number that suits the loads."""
-    producer = description.pipeline["mainloop"].producer
+    producer, layout = description.pipeline["mainloop"].producer, description.layout
     if producer == "tma":
         return description.role["producer"].warps
+    return loading_warps(str(producer), layout.alignment, layout.gather)
+
+
+def loading_warps(producer: str, alignment: int, gather: bool) -> int:
+    """Warps that load without TMA."""
     if producer == "thread":
         return THREAD_PRODUCER_WARPS
-    if description.layout.alignment == 4:
+    if alignment == 4:
         return NARROW_PRODUCER_WARPS
-    return GATHER_PRODUCER_WARPS if description.layout.gather else COPY_PRODUCER_WARPS
+    return GATHER_PRODUCER_WARPS if gather else COPY_PRODUCER_WARPS
+
+
+def rows_shared_by(description: KernelDescription) -> int:
+    """Producer warps that share a tile's rows: one where TMA loads whole tiles."""
+    tma = description.pipeline["mainloop"].producer == "tma"
+    return 1 if tma else producer_warps_of(description)
 
 
 def fits(description: KernelDescription) -> bool:

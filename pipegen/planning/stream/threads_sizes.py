@@ -6,8 +6,13 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES, WARP
-from pipegen.planning.stream.defaults import TILE_M, fill_stream
-from pipegen.planning.stream.sizes import StreamSizes, producer_warps_of, stream_sizes
+from pipegen.planning.stream.defaults import TILE_M, fill_stream, rows_for
+from pipegen.planning.stream.sizes import (
+    StreamSizes,
+    loading_warps,
+    producer_warps_of,
+    stream_sizes,
+)
 from pipegen.vocabulary import DTYPE
 
 # Producers that wait for GMEM, for loads or for the index of a row, leave gaps that another block
@@ -35,14 +40,18 @@ def loaded_types(data: dict[str, Any]) -> list[str]:
 def fill_stream_threads(data: dict[str, Any]) -> None:
     """Types, tile, cluster and roles of a stream kernel that TMA does not feed."""
     tile, alignment = data["tile"], data["layout"]["alignment"]
+    producer = str(data["pipeline"]["mainloop"]["producer"])
     if tile["n"] is None:
         # A lane loads one vector of a row: as wide as the rows are aligned, for the widest input.
-        loaded = [DTYPE[word].bytes for word in loaded_types(data)]
-        widest = max(*loaded, DTYPE[data["dtype"]["out"] or data["dtype"]["a"]].bytes)
-        tile["n"] = WARP * max(1, min(alignment // max(loaded), VECTOR_BYTES // widest))
+        loaded = max(DTYPE[word].bits for word in loaded_types(data))
+        widest = max(loaded, DTYPE[data["dtype"]["out"] or data["dtype"]["a"]].bits)
+        tile["n"] = WARP * max(1, min(alignment * 8 // loaded, VECTOR_BYTES * 8 // widest))
     if tile["m"] is None:
-        tile["m"] = TILE_M * VECTOR_BYTES // alignment  # narrower rows, the same bytes
-    loads = data["pipeline"]["mainloop"]["producer"] == "thread"
+        layout, warpgroups = data["layout"], data["role"]["consumer"]["warpgroups"]
+        warps = loading_warps(producer, layout["alignment"], layout["gather"])
+        # Narrower rows, the same bytes.
+        tile["m"] = rows_for(TILE_M * VECTOR_BYTES // alignment, warpgroups, warps)
+    loads = producer == "thread"
     stream = data["stream"]
     if stream["blocks_per_sm"] == "auto" and (loads or data["layout"]["gather"]):
         stream["blocks_per_sm"] = WAITING_BLOCKS_PER_SM
