@@ -17,6 +17,7 @@ from pipegen.planning.smem import stage_range
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import (
     EMIT_PIPELINE_BLOCKS,
+    MOST_STAGES,
     consumer_warpgroups,
     delay_release,
     is_emit_pipeline,
@@ -79,6 +80,8 @@ def plan_gemm_sm90_pallas(
             f"{budget.capacity} B"
         )
         limit += f" ({EMIT_PIPELINE_BLOCKS} blocks share an SM)" if emit else ""
+        if stages == MOST_STAGES:
+            limit = f"jax: at most {MOST_STAGES} barriers in a group, one for each stage"
     else:
         _, most = stage_range(description)
         limit = f"the description ({stages}); {most} would fit"
@@ -164,6 +167,8 @@ def _numbers(
         barriers = f"16 * {split.stages}" + (" + 8" if delay else "")
         threads_formula = f"128 * ({warpgroups} + 1)"
         blocks = 1
+    if split.stages == MOST_STAGES:
+        stage_formula = str(MOST_STAGES)
     capacity_source = f"at most {budget.capacity} B a block (CUDA, Compute Capabilities)"
     if emit:
         capacity_source = (

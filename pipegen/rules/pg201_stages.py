@@ -5,6 +5,7 @@ What it checks
     pipeline.mainloop.stages: at least 2. pipeline.epilogue.stages: a number of buffers that the
     template can use. Both, with the rest of the block's SMEM, within what a block may use
     (232448 B on sm_90 and sm_100; half of an SM for emit-pipeline, so that two blocks share it).
+    In Pallas at most 32 stages: jax takes no more barriers in one group.
 
 Why
     The consumer releases a stage one step late, because the last wgmma still reads it: with one
@@ -24,6 +25,7 @@ from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.planning.smem import smem_of, stage_range, with_stages
 from pipegen.planning.smem_mixed import depths as mixed_depths
+from pipegen.planning.smem_pallas import MOST_STAGES
 from pipegen.rules.pg203_mma_tile import sizes_k
 from pipegen.vocabulary import DTYPE
 
@@ -47,6 +49,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             else f"{stages} stages of {budget.stage_bytes} B and the epilogue's buffers exceed "
             f"{budget.capacity} B of SMEM"
         )
+        if stages > most == MOST_STAGES and description.kernel.backend == "pallas":
+            why = f"each stage has a barrier, and jax takes at most {MOST_STAGES} in one group"
         yield Problem(
             why,
             "pipeline.mainloop.stages",
