@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pipegen.arithmetic import accumulator_registers, most_accumulators
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
-from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
+from pipegen.hardware import HARDWARE, SETMAXNREG_STEP, TMEM_COLUMNS_MAX
 from pipegen.planning.smem_sm100 import ACCUMULATORS
 from pipegen.planning.turns import TURN_WARPGROUPS, takes_turns, tile_warpgroups
 
@@ -55,6 +55,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     room = (held - overhead) // accumulators
     most = room * 128 * sharing // m // 16 * 16
+    smallest = accumulators * accumulator_registers(64 * sharing, 16, sharing) + overhead
+    if held < smallest and description.kernel.backend == "pallas":
+        return  # rule PG205 names the count that Mosaic GPU derives
+    if held < smallest:  # no tile would do: the count was given, and is what must change
+        wanted = -(-(needed + overhead) // SETMAXNREG_STEP) * SETMAXNREG_STEP
+        yield few_registers(held, wanted, needed, overhead)
+        return
     yield Problem(
         f"{'two accumulators' if accumulators == 2 else 'an accumulator'} of {m} x {n} "
         f"take{'' if accumulators == 2 else 's'} {needed} registers of each consumer thread "
@@ -65,6 +72,18 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         n,
         f"at most {most} with m = {m}" if most >= 16 else "a smaller tile.m",
         str(most) if most >= 16 else "",
+    )
+
+
+def few_registers(held: int, wanted: int, accumulator: int, others: int) -> Problem:
+    """So few registers were asked for that a tile of no size fits."""
+    return Problem(
+        f"the accumulator takes {accumulator} registers of each consumer thread, and the rest "
+        f"{others}",
+        "role.consumer.registers",
+        held,
+        f"multiples of {SETMAXNREG_STEP} from {wanted}",
+        str(wanted),
     )
 
 

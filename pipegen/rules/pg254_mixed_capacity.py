@@ -24,9 +24,10 @@ from collections.abc import Iterator
 from pipegen.arithmetic import accumulator_registers
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
-from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
+from pipegen.hardware import HARDWARE, SETMAXNREG_MAX, SETMAXNREG_STEP, TMEM_COLUMNS_MAX
 from pipegen.planning.mixed_sm90_cute import GROUP_REGISTERS
 from pipegen.planning.smem_mixed import ACCUMULATORS, most_transform_stages, transform_columns
+from pipegen.rules.pg204_accumulator import few_registers
 from pipegen.rules.pg252_mixed_tile import TOKENS
 
 # Groups that a thread holds: two under way, and the pairs of the next.
@@ -49,6 +50,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     fitting = [tokens for tokens in TOKENS if registers(tokens, n, warpgroups) <= held]
     if m in fitting:
         return
+    if not fitting:
+        accumulator = accumulator_registers(n, m, warpgroups)
+        wanted = -(-registers(m, n, warpgroups) // SETMAXNREG_STEP) * SETMAXNREG_STEP
+        if wanted <= SETMAXNREG_MAX:
+            others = registers(m, n, warpgroups) - accumulator
+            yield few_registers(held, wanted, accumulator, others)
+            return
     yield Problem(
         f"an accumulator of {m} x {n} and three groups of weights "
         f"take {registers(m, n, warpgroups)} registers of each consumer thread, which holds {held}",
