@@ -208,6 +208,8 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
     if kind == "extra_forbidden":
         allowed = list(_model_at(section).model_fields)
         nearest = nearest_word(leaf, allowed)
+        if not section and leaf in _names_of("pipeline") | _names_of("role"):
+            nearest = f"{'pipeline' if leaf in _names_of('pipeline') else 'role'}.{leaf}"
         return Problem("unknown key", key, value, listing(allowed), nearest, file=file)
     if kind == "missing":
         if not section:
@@ -254,6 +256,16 @@ def _problem(key: str, entries: list[Any], file: str) -> Problem:
     if words == ["1"]:
         choices, nearest, message = "1", "1", "this version of pipegen reads format 1 only"
     return Problem(message, key, value, choices, nearest, file=file)
+
+
+def _names_of(section: str) -> set[str]:
+    """Every name that some kernel has in [pipeline.NAME] or [role.NAME]."""
+    from pipegen.planning.families import FAMILIES
+    from pipegen.selection_table import templates
+
+    if section == "role":
+        return {role for family in FAMILIES.values() for role in family.roles}
+    return {name for each in templates() for name, _, _ in each.pipelines}
 
 
 def _number_problem(key: str, value: object, expected: list[str], file: str) -> Problem:

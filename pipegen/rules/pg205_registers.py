@@ -77,8 +77,8 @@ def _fixed_warps(description: KernelDescription) -> Iterator[Problem]:
                 "no register changes hands: the accumulator is in TMEM",
                 f"role.{name}.registers",
                 role.registers,
-                "nothing",
-                "no such key",
+                "no value",
+                "leave the key out",
             )
 
 
@@ -109,8 +109,8 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
                 "one warpgroup loads and computes: no register changes hands",
                 f"role.{role}.registers",
                 registers,
-                "nothing",
-                "no such key",
+                "no value",
+                "leave the key out",
             )
         elif registers is not None and not setmaxnreg_valid(registers):
             yield Problem(
