@@ -2,7 +2,7 @@
 """Faults in the user's input: one paragraph each, all of a file at once, exit code 2."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -94,6 +94,12 @@ def printable(text: str) -> str:
 def listing(choices: Iterable[object]) -> str:
     """Choices as one phrase: `a, b, c`."""
     return ", ".join(str(choice) for choice in choices)
+
+
+def assignments(values: Mapping[str, object]) -> str:
+    """Keys and their values as one phrase: `a = 1 and b = "x"`."""
+    words = " and ".join(f"{key} = {toml_literal(value)}" for key, value in values.items())
+    return words or "what else is asked for"
 
 
 def nearest_word(word: object, choices: Sequence[str]) -> str:

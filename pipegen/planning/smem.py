@@ -43,7 +43,11 @@ def smem_of(description: KernelDescription) -> SmemBudget | None:
     m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
     warpgroups = (consumer.warpgroups if consumer else 0) or 0
     pipelines = description.pipeline
-    if min(m, n, k) < 8 or not 1 <= warpgroups <= m or not {"mainloop", "epilogue"} <= pipelines.keys():
+    if (
+        min(m, n, k) < 8
+        or not 1 <= warpgroups <= m
+        or not {"mainloop", "epilogue"} <= pipelines.keys()
+    ):
         return None
     if description.kernel.backend == "pallas":
         return pallas_budget(description)

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which template writes a description: by its pairs and its options. Pure functions."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from pipegen.description import KernelDescription
 from pipegen.selection_table import Template, kernels
 from pipegen.vocabulary import OPTIONS, STYLES
+
+_ENDS = ("producer", "consumer")
 
 
 def template_of(description: KernelDescription) -> Template | None:
@@ -15,18 +20,67 @@ def template_of(description: KernelDescription) -> Template | None:
     kernel = description.kernel
     style = kernel.style or STYLES[kernel.backend][0]
     variants = kernels().get((kernel.op, kernel.backend, kernel.arch, style), ())
-    return min(variants, key=lambda variant: misfits(variant, description), default=None)
+    return min(variants, key=lambda variant: _distance(variant, description), default=None)
+
+
+def _distance(template: Template, description: KernelDescription) -> tuple[int, int]:
+    """How far a template is: of two with as many misfits, the one that has the pairs is nearer."""
+    return misfits(template, description), _other_pairs(template, description)
 
 
 def misfits(template: Template, description: KernelDescription) -> int:
     """How many things that the description asks for the template does not have."""
-    graph = {name: (producer, consumer) for name, producer, consumer in template.pipelines}
+    graph = [name for name, _, _ in template.pipelines]
     count = sum(name not in graph for name in description.pipeline)
-    for name, pair in graph.items():
-        count += not same_pair(asked_pair(description, name, pair), pair, description.kernel.arch)
+    count += _other_pairs(template, description)
     return count + sum(
         option_value(description, option) not in template.values(option) for option in OPTIONS
     )
+
+
+def _other_pairs(template: Template, description: KernelDescription) -> int:
+    """Pipelines of the template that are asked to connect something else."""
+    graph = {name: (producer, consumer) for name, producer, consumer in template.pipelines}
+    return sum(
+        not same_pair(asked_pair(description, name, pair), pair, description.kernel.arch)
+        for name, pair in graph.items()
+    )
+
+
+def conflicts(description: KernelDescription, key: str) -> dict[str, object]:
+    """Keys, with their values, that no template of the op has together with `key`.
+
+    Options first: where there are any, a pair may only be what the nearest template filled in.
+    """
+    kernel = description.kernel
+    style = kernel.style or STYLES[kernel.backend][0]
+    variants = kernels().get((kernel.op, kernel.backend, kernel.arch, style), ())
+    ends = [f"pipeline.{name}.{end}" for name in description.pipeline for end in _ENDS]
+    given = {each: option_value(description, each) for each in (*OPTIONS, *ends)}
+
+    def apart(others: Iterable[str]) -> dict[str, object]:
+        found = {}
+        for other in others:
+            if other == key or given[other] in (None, OPTIONS.get(other)):
+                continue
+            both = _only(description, {key: given[key], other: given[other]})
+            if all(misfits(variant, both) for variant in variants):
+                found[other] = given[other]
+        return found
+
+    return apart(OPTIONS) or apart(ends)
+
+
+def _only(description: KernelDescription, values: dict[str, object]) -> KernelDescription:
+    """A description of the same kernel that says nothing but these keys."""
+    data: dict[str, Any] = {"kernel": description.kernel.model_dump()}
+    for key, value in values.items():
+        *sections, leaf = key.split(".")
+        table = data
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[leaf] = value
+    return KernelDescription.model_validate(data)
 
 
 def asked_pair(

@@ -12,7 +12,7 @@ Example
     op = "gemm", backend = "cute-ts", arch = "sm_90a": no template yet.
 
 Use instead
-    One of the combinations that the message lists, or `pipegen select` for the class alone.
+    The value that the message names, or `pipegen select` for the class alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,6 +23,7 @@ from pipegen.selection_table import kernels
 from pipegen.vocabulary import STYLES
 
 ALWAYS = True
+KEYS = ("op", "backend", "arch", "style")
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -39,14 +40,20 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{STYLES[kernel.backend][0]}"',
         )
         return
-    choices = [" / ".join(key) for key in kernels()]
+    near = max(kernels(), key=lambda key: _likeness(key, wanted))
+    # The one key to change: a style follows from its backend, so it is the last to be blamed.
+    place = next(at for at in (0, 2, 1, 3) if near[at] != wanted[at])
+    others = [at for at in (0, 1, 2) if at < place or place == 1] if place else []
+    choices = dict.fromkeys(
+        key[place] for key in kernels() if all(key[at] == near[at] for at in others if at != place)
+    )
     yield Problem(
         f'no template writes op "{kernel.op}" for backend "{kernel.backend}" on {kernel.arch} in '
         f'style "{kernel.style}" yet',
-        "kernel.op",
-        kernel.op,
-        f"(op / backend / arch / style) {listing(choices)}",
-        " / ".join(max(kernels(), key=lambda key: _likeness(key, wanted))),
+        f"kernel.{KEYS[place]}",
+        wanted[place],
+        listing(f'"{word}"' for word in choices),
+        f'"{near[place]}"',
     )
 
 

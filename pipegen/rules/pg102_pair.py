@@ -19,9 +19,9 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, assignments
 from pipegen.planning.defaults import graph_of
-from pipegen.planning.variants import same_pair
+from pipegen.planning.variants import conflicts, same_pair
 from pipegen.selection import Refusal, select
 from pipegen.selection_table import kernels
 
@@ -48,7 +48,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         if isinstance(found, Refusal):
             message = f"no pipeline connects {asked.producer} to {asked.consumer}: {found.reason}"
         elif _written(description, name, pair):
-            message = f"{found.cls} does not go with what else is asked for"
+            others = conflicts(description, f"pipeline.{name}.{end}")
+            message = f"{found.cls} does not go with {assignments(others)}"
         else:
             message = (
                 f"{asked.producer} to {asked.consumer} is {found.cls}, and no template of "

@@ -19,8 +19,8 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing, toml_literal
-from pipegen.planning.variants import option_value, template_of
+from pipegen.errors import Problem, assignments, listing, toml_literal
+from pipegen.planning.variants import conflicts, option_value, template_of
 from pipegen.selection_table import kernels
 from pipegen.vocabulary import OPTIONS
 
@@ -48,7 +48,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         why = f"the {kernel.op} on {kernel.arch} that comes nearest has no such option"
         variants = kernels()[kernel.op, kernel.backend, kernel.arch, str(kernel.style)]
         if any(value in variant.values(option) for variant in variants):
-            why = "it does not go with what else is asked for"
+            why = f"it does not go with {assignments(conflicts(description, option))}"
+        elif elsewhere := _elsewhere(description, option, value):
+            why += f"; {elsewhere} has it"
         why = ABSENT.get((option, kernel.arch), why)
         yield Problem(
             why,
@@ -57,3 +59,17 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             listing(toml_literal(word) for word in allowed),
             toml_literal(usual if usual in allowed else allowed[0]),
         )
+
+
+def _elsewhere(description: KernelDescription, option: str, value: object) -> str:
+    """Where a kernel has the option: the op on another architecture, else another op on this."""
+    kernel = description.kernel
+    having = {
+        (op, arch)
+        for (op, backend, arch, _), variants in kernels().items()
+        if backend == kernel.backend and any(value in each.values(option) for each in variants)
+    }
+    for op, arch in sorted(having):
+        if op == kernel.op:
+            return f"that on {arch}"
+    return next((f"a {op} on {arch}" for op, arch in sorted(having) if arch == kernel.arch), "")
