@@ -59,7 +59,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         yield Problem(why, "tile.n", tile.n, listing(columns), near)
         return
     rows = sizes_m(description, warpgroups, tile.n)
-    if tile.m not in rows and not consumers_share(tile.m, rows, 4 * warpgroups):
+    if tile.m not in consumer_sizes_m(description, warpgroups, tile.n):  # PG218: the producers'
         producers = rows_shared_by(description)
         roles = f"{4 * warpgroups} consumer warps"
         roles += f" and {producers} producer warps" if producers > 1 else ""
@@ -71,11 +71,6 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             listing(rows),
             nearest_number(tile.m, rows),
         )
-
-
-def consumers_share(rows: int, sizes: tuple[int, ...], warps: int) -> bool:
-    """Whether the consumers' parts of so many rows are equal: rule PG218 speaks of producers."""
-    return rows % warps == 0 and 0 < rows <= max(sizes, default=0)
 
 
 def sizes_n(description: KernelDescription) -> tuple[int, ...]:
@@ -93,13 +88,21 @@ def sizes_n(description: KernelDescription) -> tuple[int, ...]:
 
 
 def sizes_m(description: KernelDescription, warpgroups: int, columns: int) -> tuple[int, ...]:
-    """Rows that a tile of so many columns can have."""
+    """Rows that a tile of so many columns can have: equal parts for consumers and producers."""
+    producers = rows_shared_by(description)
+    sizes = consumer_sizes_m(description, warpgroups, columns)
+    return tuple(rows for rows in sizes if rows % producers == 0)
+
+
+def consumer_sizes_m(
+    description: KernelDescription, warpgroups: int, columns: int
+) -> tuple[int, ...]:
+    """Rows that the consumers can split."""
     row_bytes = columns * DTYPE[str(description.dtype.out)].bytes
     stored = "epilogue" in description.pipeline
     return tuple(
         4 * warpgroups * rows
         for rows in range(1, LANE_ELEMENTS_MAX * WARP // columns + 1)
         if 4 * warpgroups * rows <= TMA_BOX_MAX
-        and 4 * warpgroups * rows % rows_shared_by(description) == 0
         and not (stored and rows * row_bytes % TMA_SMEM_ALIGNMENT)
     )
