@@ -194,9 +194,30 @@ ASKED = {
 @pytest.mark.parametrize("answers", ASKED.values(), ids=ASKED)
 def test_bare_in_a_terminal_it_asks(answers, tmp_path):
     """A real terminal: the answers are typed, and what it offers by itself can be written."""
+    answer_in_a_terminal([], answers, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--op", "gemm", "--backend", "cute", "--producer", "cp_async"],
+        ["--op", "gemm_rowsum"],
+        ["--op", "mixed_gemm", "--arch", "sm_100a"],
+        ["--op", "gemm", "--arch", "sm_100a", "--cta-group", "2"],
+        ["--op", "stream", "--set", "layout.gather=true"],
+    ],
+    ids=" ".join,
+)
+def test_what_it_proposes_goes_with_what_is_given(options, tmp_path):
+    """Enter to every question writes a kernel, whatever was said beforehand."""
+    answer_in_a_terminal(["asked", *options], [], tmp_path)
+
+
+def answer_in_a_terminal(arguments, answers, tmp_path):
+    """Runs `pipegen new` in a terminal, types the answers and then Enter until it ends."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipegen", "new"],
+        [sys.executable, "-m", "pipegen", "new", *arguments],
         cwd=tmp_path,
         stdin=child,
         stdout=child,

@@ -266,18 +266,17 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
     stream = options["op"] == "stream"
     mixed = options["op"] == "mixed_gemm"
-    others = [] if mixed else ["f32"] if stream else ["e4m3", "e5m2"]
+    further = {"gemm": ["e4m3", "e5m2"], "stream": ["f32"]}
+    others = further.get(str(options["op"]), [])
     choose("dtype", "Type of A" if mixed else "Operand type", ["bf16", "f16", *others])
     if mixed:
         choose("dtype_b", "Type of the weights", ["i8", "i4"])
         text("scale_group", "K that shares a scale (0: one for a channel)", "0")
     try:
         offered = resolve(
+            # What is given already counts: loads by cp.async have no cluster to propose.
             KernelDescription.model_validate(
-                {
-                    "kernel": {key: options[key] for key in ("op", "backend", "arch", "style")},
-                    "dtype": {"a": options["dtype"], "b": options["dtype_b"]},
-                }
+                data_from_options(name, {**options, "tile": None, "cluster": None})
             )
         )
     except ValidationError:
