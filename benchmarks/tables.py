@@ -117,7 +117,9 @@ def tables() -> str:
         names = ", ".join(f"`{name}`" for name in changed)
         lines += [f"Code changed since that run: {names}.", ""]
     for path in sorted(HERE.glob("hopper_speed_*.json")):
-        lines += [*speed_table(read(path.name)["results"]), ""]
+        speed = read(path.name)
+        lines += [*speed_table(speed["results"]), ""]
+        lines += [speed["note"], ""] if "note" in speed else []
     lines += [
         f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands: "
         "`benchmarks/`, `hopper_verify.json`, `hopper_speed_*.json`, `launcher.json`.",

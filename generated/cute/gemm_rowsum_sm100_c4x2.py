@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm_rowsum | cute | sm_100a
-# template: cute/gemm_rowsum_sm100.py.j2 940552505027
-# text: 8c3118ada874
+# template: cute/gemm_rowsum_sm100.py.j2 91728f7b273f
+# text: 9701f9d5fc90
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

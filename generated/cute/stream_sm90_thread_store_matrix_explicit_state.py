@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 313b995d2d20
-# text: 62fc56cf8f91
+# template: cute/stream_thread.py.j2 6a7338d1f0d3
+# text: 5a4d7fa26f08
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
