@@ -191,6 +191,18 @@ class Stream(Section):
     )
 
 
+class DimensionSemantics(Section):
+    """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
+
+    k: Literal["parallel", "sequential"] | None = Field(
+        default=None,
+        description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
+    )
+    tile: Literal["parallel", "sequential"] | None = Field(
+        default=None, description="Output tiles: parallel, the default, with a CTA for each."
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -209,6 +221,7 @@ class KernelDescription(Section):
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
+    dimension_semantics: DimensionSemantics = DimensionSemantics()
 
 
 def json_schema() -> dict[str, Any]:

@@ -43,6 +43,9 @@ STYLES: dict[str, tuple[str, ...]] = {
     "pallas": ("warp-specialized", "emit-pipeline", "pallas-call"),
 }
 
+# Pallas styles in which one warpgroup loads and computes.
+ONE_STREAM_STYLES = ("emit-pipeline", "pallas-call")
+
 # Words that users bring along, and ours for the same thing.
 CONSUMER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
 PRODUCER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
