@@ -13,6 +13,7 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    WALK_ALIASES,
     Arch,
     Backend,
     ConsumerKind,
@@ -20,6 +21,7 @@ from pipegen.vocabulary import (
     Op,
     ProducerKind,
     Style,
+    Walk,
 )
 
 
@@ -194,11 +196,11 @@ class Stream(Section):
 class DimensionSemantics(Section):
     """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
 
-    k: Literal["parallel", "sequential"] | None = Field(
+    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
         default=None,
         description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
     )
-    tile: Literal["parallel", "sequential"] | None = Field(
+    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
         default=None, description="Output tiles: parallel, the default, with a CTA for each."
     )
 
