@@ -41,9 +41,11 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     if asked.k == "parallel":
         yield Problem(
-            "no dimension is sequential, so that pallas_call would pipeline nothing"
-            if asked.tile == "parallel"
-            else "the CTAs that split K would store their parts over each other's",
+            (
+                "no dimension is sequential, so that pallas_call would pipeline nothing"
+                if asked.tile == "parallel"
+                else "the CTAs that split K would store their parts over each other's"
+            ),
             "dimension_semantics.k",
             asked.k,
             '"sequential"',
