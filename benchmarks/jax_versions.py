@@ -22,7 +22,7 @@ from typing import Any
 from code_digest import code_digest
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import environments  # noqa: E402
 from interpretable import MODULES, beyond, case  # noqa: E402
 

@@ -28,10 +28,7 @@ def newer_python() -> str:
     """A Python of one of the versions NEWER: of PATH, or of pyenv; empty if there is none."""
     for version in NEWER:
         for candidate in _candidates(version):
-            if (
-                _says(candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-                == version
-            ):
+            if _says(candidate, "-c", VERSION) == version:
                 return candidate
     return ""
 
