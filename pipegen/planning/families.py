@@ -17,6 +17,7 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
 from pipegen.planning.mixed_defaults import fill_mixed
 from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
 from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
@@ -78,6 +79,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
+    ),
+    "gemm_sm100_pallas": Family(
+        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_pallas
     ),
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
     "stream_threads": Family(
