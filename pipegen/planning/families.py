@@ -81,7 +81,7 @@ FAMILIES: dict[str, Family] = {
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),
     "gemm_sm100_pallas": Family(
-        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_pallas
+        ("tma", "mma", "epilogue"), GEMM_RULES | {"PG242"}, fill_gemm, plan_gemm_sm100_pallas
     ),
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
     "stream_threads": Family(

@@ -23,6 +23,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     a_k, b_k = description.layout.a == "k", description.layout.b == "k"
     pair, clc = cta_group_of(description) == 2, takes_answers(description)
     b_rows = n // 2 if pair else n  # that a CTA holds
+    integers = dtype.a == "i8"
     swizzle = widest_swizzle((k if a_k else m) * a.bytes, (k if b_k else b_rows) * b.bytes)
     columns = budget.epi_tile_mn[1]
     out_swizzle = widest_swizzle(columns * out.bytes)
@@ -31,7 +32,10 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a": a,
         "b": b,
         "out": out,
-        "acc": DTYPE["f32"],
+        "acc_name": "i32" if integers else "f32",
+        "acc_load": "plgpu.async_load_tmem(acc_tmem.at[:, columns])"
+        + (".astype(ACC_DTYPE)" if integers else ""),
+        "tmem_dtype": "jnp.int32" if integers else "ACC_DTYPE",
         "epi_tile_n": columns,
         "epi_subtiles": budget.subtiles,
         "half_n": b_rows,
@@ -52,7 +56,6 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "b_operand": "b_smem.at[stage].T" if b_k else "b_smem.at[stage]",
         "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
         "b_reference": "b.swapaxes(-1, -2)" if b_k else "b",
-        "relu": "return jnp.maximum(acc, 0.0)",
         "mma_tile_m": "MMA_TILE_M" if pair else "TILE_M",
         "out_row": "(2 * m + rank)" if pair else "m",
         **_barrier_words(budget, pair, clc),
@@ -64,8 +67,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "clc": clc,
         "static": not clc,
         "interpreted": not pair,
-        "floats": True,
-        "integers": False,
+        "floats": not integers,
+        "integers": integers,
     }
 
 
@@ -87,6 +90,12 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
         "full_barrier": f"256 arrives + {stage_bytes} B",
         "acc_empty_barrier": "2 arrives" if pair else "1 arrive",
         "answer_full_barrier": "384 arrives + 16 B",
+        "asker": "TMA warpgroup" if not pair else "leader",
+        "answer_readers": (
+            "a thread of each warpgroup of both CTAs, in both CTAs"
+            if pair
+            else "all threads, when they have read it"
+        ),
         "arrivals_text": (
             "all 128 threads of the TMA warpgroup" + ("" if pair else " arrive")
             if clc

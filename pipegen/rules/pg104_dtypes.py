@@ -27,18 +27,25 @@ OPERANDS = {
     "cute-ts": ("bf16", "f16", "e4m3", "e5m2"),
     "pallas": ("bf16", "f16", "e4m3", "e5m2"),
 }
+# Mosaic GPU's tcgen05_mma adds up integers too, and has no kind::tf32 in jax 0.10.2 to 0.12.0.1.
+TCGEN05_PALLAS = (*OPERANDS["pallas"], "i8")
 OUTPUTS = ("f32", "bf16", "f16")
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     dtype = description.dtype
     instruction = "wgmma" if description.kernel.arch == "sm_90a" else "tcgen05"
+    pallas = description.kernel.backend == "pallas"
     operands = OPERANDS[description.kernel.backend]
+    operands = TCGEN05_PALLAS if pallas and instruction == "tcgen05" else operands
     for operand in ("a", "b"):
         value = getattr(dtype, operand)
         if value not in operands:
+            why = f"{instruction} has no {value} operand in this template"
+            if pallas and instruction == "tcgen05" and value == "f32":
+                why = "Mosaic GPU's tcgen05_mma has no kind::tf32 (jax 0.10.2 to 0.12.0.1)"
             yield Problem(
-                f"{instruction} has no {value} operand in this template",
+                why,
                 f"dtype.{operand}",
                 value,
                 listing(f'"{word}"' for word in operands),
@@ -46,11 +53,12 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             )
             return
     fp8 = DTYPE[dtype.a].bits == 8 and DTYPE[str(dtype.b)].bits == 8
+    fp8 = fp8 and "i8" not in (dtype.a, dtype.b)
     # Mosaic GPU refuses two kinds of fp8 up to jax 0.10.2.
-    mixes = fp8 and description.kernel.backend != "pallas"
+    mixes = fp8 and not pallas
     if dtype.a != dtype.b and not mixes:
         refuses = "jax 0.10.2" if fp8 else instruction
-        mixable = DTYPE[dtype.a].bits == 8 and description.kernel.backend != "pallas"
+        mixable = DTYPE[dtype.a].bits == 8 and not pallas
         yield Problem(
             f'{refuses} takes no {dtype.b} beside a = "{dtype.a}"',
             "dtype.b",

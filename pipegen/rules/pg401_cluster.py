@@ -71,6 +71,12 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
         return tuple(c for c in every if c[0] % 2 == 0), "a pair is two CTAs side by side along M"
     if style == "emit-pipeline":
         return CLUSTERS[:1], "emit-pipeline kernels share an SM by twos, and no tiles in a cluster"
+    if backend == "pallas" and description.kernel.arch == "sm_100a":
+        if description.cluster.cta_group == 2:
+            return CLUSTERS[1:2], (
+                "jax's copies for a pair are for clusters of two CTAs, side by side along M"
+            )
+        return CLUSTERS[:1], "on sm_100a a Pallas kernel shares tiles within a pair only"
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
     if description.kernel.op == "mixed_gemm":
