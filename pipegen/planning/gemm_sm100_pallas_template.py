@@ -4,8 +4,8 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
-from pipegen.planning.gemm_sm90_cute_template import tolerance
 from pipegen.planning.gemm_sm90_pallas_template import operand_words, widest_swizzle
+from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_sm100 import cta_group_of
 from pipegen.planning.smem_sm100_pallas import takes_answers
@@ -20,10 +20,10 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     tile, dtype = description.tile, description.dtype
     m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
     a, b, out = DTYPE[dtype.a], DTYPE[str(dtype.b)], DTYPE[str(dtype.out)]
+    acc = DTYPE[str(dtype.acc)]
     a_k, b_k = description.layout.a == "k", description.layout.b == "k"
     pair, clc = cta_group_of(description) == 2, takes_answers(description)
     b_rows = n // 2 if pair else n  # that a CTA holds
-    integers = dtype.a == "i8"
     swizzle = widest_swizzle((k if a_k else m) * a.bytes, (k if b_k else b_rows) * b.bytes)
     columns = budget.epi_tile_mn[1]
     out_swizzle = widest_swizzle(columns * out.bytes)
@@ -32,14 +32,15 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a": a,
         "b": b,
         "out": out,
-        "acc_name": "i32" if integers else "f32",
-        "acc_load": "plgpu.async_load_tmem(acc_tmem.at[:, columns])"
-        + (".astype(ACC_DTYPE)" if integers else ""),
-        "tmem_dtype": "jnp.int32" if integers else "ACC_DTYPE",
+        "acc": acc,
+        "acc_zero": "0" if acc.integer else "0.0",
+        **poison_words(out),
+        "a_random": random_words(a, "batches, m, k" if a_k else "batches, k, m"),
+        "b_random": random_words(b, "batches, n, k" if b_k else "batches, k, n"),
         "epi_tile_n": columns,
         "epi_subtiles": budget.subtiles,
         "half_n": b_rows,
-        "tolerance": tolerance(description),
+        "tolerance": tolerance_words(a, b, out),
         "mma_swizzle": swizzle,
         "mma_swizzle_columns": swizzle // a.bytes,
         "out_swizzle": out_swizzle,
@@ -67,8 +68,6 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "clc": clc,
         "static": not clc,
         "interpreted": not pair,
-        "floats": not integers,
-        "integers": integers,
     }
 
 
