@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_clc.py.j2 9613454a2044
-# text: 953706ee7f19
+# template: pallas/gemm_sm100_clc.py.j2 2f14bf65ee2c
+# text: fce9688d208c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -24,9 +24,9 @@
 Compiled, and run by jax's interpreter on a CPU; never on a GPU: no Blackwell was at hand when its
 template was written.
 
-out[l] = A[l] @ B[l].T. Warp-specialized, with tiles by cluster launch control: one CTA is launched for
-each output tile of 128 x 256, but a running CTA cancels one that waits, and computes its tile;
-it loads and multiplies the next while it stores this one.
+out[l] = A[l] @ B[l].T. Warp-specialized, with tiles by cluster launch control: one CTA is launched
+for each output tile of 128 x 256, but a running CTA cancels one that waits, and computes its
+tile; it loads and multiplies the next while it stores this one.
 
 Roles of a CTA's 384 threads (one Pallas thread is a warpgroup: 128 threads)
   tma       warpgroup 0: one of its threads issues all TMA loads, and the queries for tiles
@@ -45,7 +45,7 @@ Pipelines
                Emptied by a tcgen05 commit, which arrives when the MMAs before it have read SMEM.
   accumulator  Filled by the MMAs of all K tiles of an output tile, then one commit.
                Emptied by the epilogue when all of it is in registers, before most of the stores.
-  scheduler    plgpu.dynamic_scheduling_loop. Filled by the 16 B answer to the query that TMA warpgroup
+  scheduler    plgpu.dynamic_scheduling_loop. Filled by the 16 B answer to a query, which one thread
                sends as it begins a tile; all threads arrive as they begin it.
                Emptied by all threads, when they have read it.
   epilogue     plgpu.copy_smem_to_gmem. Filled by the epilogue warpgroup, 16384 B at a time. No

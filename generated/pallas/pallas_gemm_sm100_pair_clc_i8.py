@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_pair_clc.py.j2 21d6fe6dc2b5
-# text: 65172119795a
+# template: pallas/gemm_sm100_pair_clc.py.j2 7301bf87c5a0
+# text: 06293fe84250
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -23,8 +23,8 @@
 #   tiles = "clc"
 """GEMM for Blackwell (sm_100a) in JAX Pallas (Mosaic GPU): i8 x i8 -> i32 -> i32.
 
-Compiled only, never run: no interpreter of jax runs the MMAs of a CTA pair, and no Blackwell GPU was
-at hand when its template was written.
+Compiled only, never run: no interpreter of jax runs the MMAs of a CTA pair, and no Blackwell GPU
+was at hand when its template was written.
 
 out[l] = A[l] @ B[l].T. Warp-specialized, with tiles by cluster launch control: one pair of CTAs is
 launched for each two output tiles of 128 x 256, but a running pair cancels one that waits, and
@@ -53,9 +53,9 @@ Pipelines
                before it have read the SMEM of both.
   accumulator  Filled by the MMAs of all K tiles of an output tile, then one commit to both CTAs.
                Emptied by both epilogues, each in both CTAs, when all of it is in registers.
-  scheduler    plgpu.dynamic_scheduling_loop. Filled by the 16 B answer to the query that leader
+  scheduler    plgpu.dynamic_scheduling_loop. Filled by the 16 B answer to a query, which the leader
                sends as it begins a tile; all threads arrive as they begin it.
-               Emptied by a thread of each warpgroup of both CTAs, in both CTAs.
+               Emptied by one thread of each warpgroup of both CTAs, in both, when it has read it.
   epilogue     plgpu.copy_smem_to_gmem. Filled by the epilogue warpgroup, 16384 B at a time. No
                barriers: each copy is a bulk group, and fewer of them than buffers (2) may still
                read SMEM when the oldest buffer is written again.

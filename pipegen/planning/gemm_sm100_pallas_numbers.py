@@ -155,7 +155,9 @@ def _smem(description: KernelDescription, budget: SmemBudget) -> tuple[Number, .
         parts = [product(split.stages, budget.stage_bytes)]
     parts.append(product(split.store_buffers, budget.buffer_bytes))
     parts += [product(answers, ANSWER_BYTES)] if answers else []
-    rings = f"{split.stages} + {accumulators_of(description)}" + (f" + {ANSWERS}" if answers else "")
+    rings = f"{split.stages} + {accumulators_of(description)}" + (
+        f" + {ANSWERS}" if answers else ""
+    )
     return (
         Number(
             "barrier_bytes",
@@ -178,7 +180,9 @@ def _launch(description: KernelDescription) -> tuple[Number, ...]:
     group, hardware = cta_group_of(description), HARDWARE[description.kernel.arch]
     if not takes_answers(description):
         return (
-            Number("threads", 2 * WARPGROUP, "threads", "128 * 2", "a Pallas thread is 128 threads"),
+            Number(
+                "threads", 2 * WARPGROUP, "threads", "128 * 2", "a Pallas thread is 128 threads"
+            ),
             Number(
                 "grid",
                 "persistent",

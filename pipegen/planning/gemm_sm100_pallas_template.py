@@ -89,9 +89,9 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
         "full_barrier": f"256 arrives + {stage_bytes} B",
         "acc_empty_barrier": "2 arrives" if pair else "1 arrive",
         "answer_full_barrier": "384 arrives + 16 B",
-        "asker": "TMA warpgroup" if not pair else "leader",
+        "asker": "the leader" if pair else "one thread",
         "answer_readers": (
-            "a thread of each warpgroup of both CTAs, in both CTAs"
+            "one thread of each warpgroup of both CTAs, in both, when it has read it"
             if pair
             else "all threads, when they have read it"
         ),
@@ -100,9 +100,7 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
             if clc
             else ("the TMA warp's 32 threads" + ("" if pair else " arrive 4 times each"))
         ),
-        "acc_empty_type": (
-            'ClusterBarrier(collective_axes=("pair",), ' if pair else "Barrier("
-        ),
+        "acc_empty_type": ('ClusterBarrier(collective_axes=("pair",), ' if pair else "Barrier("),
     }
 
 
