@@ -19,8 +19,8 @@ from pipegen.hardware import HARDWARE
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_mixed import mixed_budget
 from pipegen.planning.smem_pallas import pallas_budget
-from pipegen.planning.smem_sm100_pallas import pallas_sm100_budget
 from pipegen.planning.smem_sm100 import cta_group_of, scheduler_bytes, tmem_bytes
+from pipegen.planning.smem_sm100_pallas import pallas_sm100_budget
 from pipegen.planning.turns import TURN_STAGES, TURN_WARPGROUPS, takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
