@@ -3,6 +3,7 @@
 them, jax's interpreter for one CTA, and a model of the protocol for pairs, which it cannot run."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -195,8 +196,10 @@ HAS_INTERPRETER = (
 @cache
 def interpreter():
     """A Python whose jax interprets TMEM (0.11 and later): this one, or one on the path."""
-    names = (sys.executable, "python3.14", "python3.13", "python3.12")
-    for python in filter(None, map(shutil.which, names)):
+    folders = os.get_exec_path()
+    names = ("python3.14", "python3.13", "python3.12")
+    found = [shutil.which(name, path=folder) for folder in folders for name in names]
+    for python in filter(None, [sys.executable, *found]):
         done = subprocess.run([python, "-c", HAS_INTERPRETER], capture_output=True, check=False)
         if done.returncode == 0:
             return python

@@ -39,7 +39,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     most = HARDWARE[kernel.arch].max_cluster
     if size > most:
         reason = f"{size} CTAs, and a portable cluster has at most {most}"
-    elif why_not and shape in clusters_of(description):
+    elif why_not and (shape in clusters_of(description) or len(clusters) == 1):
         reason = why_not
     elif (4, 2) in clusters:
         reason = "the template shares tiles between 1, 2 or 4 CTAs along M and 1 or 2 along N"
