@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_clc.py.j2 2f14bf65ee2c
-# text: f8d8b0b32fac
+# template: pallas/gemm_sm100_clc.py.j2 1c4d727b4e97
+# text: e1f23fb96516
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_pair_clc.py.j2 7301bf87c5a0
-# text: 06293fe84250
+# template: pallas/gemm_sm100_pair_clc.py.j2 166a64d37210
+# text: 7beef510153e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

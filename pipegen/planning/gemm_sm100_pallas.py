@@ -19,6 +19,7 @@ from pipegen.planning.smem_sm100_pallas import (
     ANSWER_BYTES,
     ANSWERS,
     pallas_sm100_budget,
+    shared_cluster,
     takes_answers,
 )
 
@@ -106,8 +107,12 @@ def _roles(description: KernelDescription) -> tuple[RolePlan, ...]:
     hardware = HARDWARE[description.kernel.arch]
     clc = takes_answers(description)
     most = hardware.registers_per_sm // (3 * WARPGROUP) // 8 * 8
-    most = most if clc else hardware.max_registers_per_thread
+    most = most if clc or shared_cluster(description) != (1, 1) else hardware.max_registers_per_thread
     warpgroups, threads = (1, WARPGROUP) if clc else (0, WARP)
+    relays = shared_cluster(description) != (1, 1)
+    release = RolePlan(
+        "release", 1, WARPGROUP, most, "tells the other CTAs which stages have been read"
+    )
     asks = ", and asks for tiles" if clc else ""
     return (
         RolePlan("tma", warpgroups, threads, most, f"one thread issues all TMA loads{asks}"),
@@ -119,6 +124,7 @@ def _roles(description: KernelDescription) -> tuple[RolePlan, ...]:
             most,
             "reads the accumulator from TMEM, and stores it while the next one is made",
         ),
+        *((release,) if relays else ()),
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every derived number of the Pallas Blackwell GEMMs, with its formula and its source."""
 
-from pipegen.arithmetic import tmem_columns
+from pipegen.arithmetic import multicast_partners, tmem_columns
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, MMA_K_BYTES, SWIZZLE_128B_ALIGNMENT, WARPGROUP
 from pipegen.planning.formulas import aligned_sum, product, quotient, stages_or_given
@@ -13,6 +13,7 @@ from pipegen.planning.smem_sm100_pallas import (
     ANSWER_BYTES,
     ANSWERS,
     TMEM_ADDRESS_BYTES,
+    shared_cluster,
     takes_answers,
 )
 from pipegen.vocabulary import DTYPE
@@ -158,12 +159,14 @@ def _smem(description: KernelDescription, budget: SmemBudget) -> tuple[Number, .
     rings = f"{split.stages} + {accumulators_of(description)}" + (
         f" + {ANSWERS}" if answers else ""
     )
+    shared = shared_cluster(description) != (1, 1)
+    released = f" + 8 * {split.stages}" if shared else ""
     return (
         Number(
             "barrier_bytes",
             split.barrier_bytes,
             "B",
-            f"2 * 8 * ({rings}) + {TMEM_ADDRESS_BYTES}",
+            f"2 * 8 * ({rings}){released} + {TMEM_ADDRESS_BYTES}",
             "8 B each, and the address of TMEM",
         ),
         Number(
@@ -176,12 +179,33 @@ def _smem(description: KernelDescription, budget: SmemBudget) -> tuple[Number, .
     )
 
 
+def _released(cluster: tuple[int, int]) -> tuple[Number, ...]:
+    if cluster == (1, 1):
+        return ()
+    m, n = cluster
+    return (
+        Number(
+            "mainloop_released_arrive_count",
+            multicast_partners(cluster),
+            "arrivals",
+            f"{m} + {n} - 1",
+            "ClusterBarrier: one arrive of each CTA that shares a tile with this one",
+        ),
+    )
+
+
 def _launch(description: KernelDescription) -> tuple[Number, ...]:
     group, hardware = cta_group_of(description), HARDWARE[description.kernel.arch]
     if not takes_answers(description):
+        cluster = shared_cluster(description)
+        warpgroups = 2 if cluster == (1, 1) else 3
         return (
             Number(
-                "threads", 2 * WARPGROUP, "threads", "128 * 2", "a Pallas thread is 128 threads"
+                "threads",
+                warpgroups * WARPGROUP,
+                "threads",
+                f"128 * {warpgroups}",
+                "a Pallas thread is 128 threads",
             ),
             Number(
                 "grid",
@@ -190,6 +214,7 @@ def _launch(description: KernelDescription) -> tuple[Number, ...]:
                 f"{hardware.sm_count} on a B200: one block an SM",
                 "a fixed stride: each block takes every grid-th tile",
             ),
+            *_released(cluster),
         )
     full, empty = answer_arrive_counts(group)
     return (

@@ -3,12 +3,13 @@
 
 from typing import Any
 
+from pipegen.arithmetic import multicast_partners
 from pipegen.description import KernelDescription
 from pipegen.planning.gemm_sm90_pallas_template import operand_words, widest_swizzle
 from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_sm100 import cta_group_of
-from pipegen.planning.smem_sm100_pallas import takes_answers
+from pipegen.planning.smem_sm100_pallas import shared_cluster, takes_answers
 from pipegen.vocabulary import DTYPE
 
 # What a CTA of a persistent grid is launched for, and a pair.
@@ -58,9 +59,11 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
         "b_reference": "b.swapaxes(-1, -2)" if b_k else "b",
         "mma_tile_m": "MMA_TILE_M" if pair else "TILE_M",
+        "mma_tile_n": "TILE_N",
         "out_row": "(2 * m + rank)" if pair else "m",
         **_barrier_words(budget, pair, clc),
         **_launch_words(pair, clc),
+        "which_tile": "the output tile that comes index-th.",
         # A tail in M and N, two batches, and three K tiles: small enough for an interpreter.
         "interpret_size": f"{m + 8}, {n + 64}, {3 * k}, 2",
         "pair": pair,
@@ -68,6 +71,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "clc": clc,
         "static": not clc,
         "interpreted": not pair,
+        **_cluster_words(description),
     }
 
 
@@ -86,6 +90,7 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
     """What the docstring says of the barriers, and the types of those that differ."""
     stage_bytes = (2 if pair else 1) * budget.stage_bytes
     return {
+        "mainloop_empty": "1 commit",
         "full_barrier": f"256 arrives + {stage_bytes} B",
         "acc_empty_barrier": "2 arrives" if pair else "1 arrive",
         "answer_full_barrier": "384 arrives + 16 B",
@@ -104,6 +109,37 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
     }
 
 
+def _cluster_words(description: KernelDescription) -> dict[str, Any]:
+    """What differs where CTAs of a cluster share tiles; a pair is one CTA here."""
+    m, n = shared_cluster(description)
+    clustered = m * n > 1
+    words = {
+        "clustered": clustered,
+        "alone": not clustered,
+        "cluster_m": m,
+        "cluster_n": n,
+        "released_arrivals": multicast_partners((m, n)),
+        "stage_free": "mainloop_released" if clustered else "mainloop_empty",
+        "a_collective": ', collective_axes="cluster_n"' if n > 1 else "",
+        "b_collective": ', collective_axes="cluster_m"' if m > 1 else "",
+        "raster_rows": "cluster rows" if clustered else "tile rows",
+        "interpret_threads": 8 * m * n,  # four roles wait in each CTA, and who started their warps
+    }
+    if not clustered:
+        return words
+    return {
+        **words,
+        "mma_tile_m": "TILE_M * CLUSTER_M",
+        "mma_tile_n": "TILE_N * CLUSTER_N",
+        "which_tile": "this CTA's output tile in the cluster of tiles that comes index-th.",
+        "mainloop_empty": f"1 commit, {words['released_arrivals']} arrives",
+        "launch_grid": f"grid=(sm_count // {m * n},),",
+        "warpgroup_names": "MMA_WARPGROUP, EPILOGUE_WARPGROUP, RELEASE_WARPGROUP",
+        "warpgroup_numbers": "0, 1, 2",
+        "num_threads": 3,
+    }
+
+
 def _launch_words(pair: bool, clc: bool) -> dict[str, Any]:
     """What is launched, and how the interpreter is called."""
     loop = '("tile",), thread_axis="warpgroup", '
@@ -116,6 +152,8 @@ def _launch_words(pair: bool, clc: bool) -> dict[str, Any]:
         "jit": _jit(*(() if clc else ("sm_count",)), *(() if pair else ("interpret",))),
         "uses_functools": not (pair and clc),
         "launch_grid": "grid=(tiles,)," if clc else GRIDS[2 if pair else 1],
+        "warpgroup_names": "MMA_WARPGROUP, EPILOGUE_WARPGROUP",
+        "warpgroup_numbers": "0, 1",
         "grid_name": "tile" if clc else "grid",
         "num_threads": 3 if clc else 2,
         "tmem_collective": ", collective=True" if pair else "",

@@ -31,6 +31,11 @@ def takes_answers(description: KernelDescription) -> bool:
     return description.scheduler.tiles == "clc"
 
 
+def shared_cluster(description: KernelDescription) -> tuple[int, int]:
+    """The cluster whose CTAs share tiles; (1, 1) for one CTA and for a pair alone."""
+    return (1, 1) if cta_group_of(description) == 2 else description.cluster.shape or (1, 1)
+
+
 def pallas_sm100_budget(description: KernelDescription) -> SmemBudget:
     """The SMEM budget of a Blackwell Pallas GEMM with its defaults filled in."""
     m, n, k = (size or 0 for size in (description.tile.m, description.tile.n, description.tile.k))
@@ -48,7 +53,8 @@ def pallas_sm100_budget(description: KernelDescription) -> SmemBudget:
 
     def barriers(stages: int) -> int:
         pairs = stages + max(0, accumulators_of(description)) + answers
-        return 2 * MBARRIER_BYTES * pairs + TMEM_ADDRESS_BYTES
+        released = stages if shared_cluster(description) != (1, 1) else 0
+        return MBARRIER_BYTES * (2 * pairs + released) + TMEM_ADDRESS_BYTES
 
     def total(stages: int, buffers: int) -> int:
         parts = (stages * a_bytes, stages * b_bytes, buffers * buffer, answers * ANSWER_BYTES)

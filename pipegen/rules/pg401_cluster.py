@@ -76,7 +76,9 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
             return CLUSTERS[1:2], (
                 "jax's copies for a pair are for clusters of two CTAs, side by side along M"
             )
-        return CLUSTERS[:1], "on sm_100a a Pallas kernel shares tiles within a pair only"
+        if description.scheduler.tiles == "clc":
+            return CLUSTERS[:1], "with cluster launch control a Pallas kernel shares no tiles"
+        return CLUSTERS, ""
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
     if description.kernel.op == "mixed_gemm":
