@@ -6,8 +6,8 @@ Reads a JSON list of jobs, writes a JSON list of results. A job:
   text       source of the module
   size       M, N, K, L
   constants  module constants to change, by name
-  blocks     0, or the CTAs that share the tiles of a kernel that takes them by cluster launch
-             control: the interpreter grants no query, so that a loop of ours hands them out
+  blocks     CTAs (clusters) that share the tiles. To a kernel that takes them by cluster launch
+             control a loop of ours hands them out: the interpreter grants no query. 0 leaves it so
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import os
 import sys
 import types
 
-os.environ["NPROC"] = "16"  # XLA's threads: every warp that waits takes one
+os.environ["NPROC"] = "64"  # XLA's threads: every warp that waits takes one
 
 
 def hand_out(plgpu, lax, blocks):
@@ -68,7 +68,8 @@ def run(job):
     undo = hand_out(plgpu, lax, blocks) if blocks and clc else lambda: None
     parameters = {"inline_mgpu": "ignore"} if clc else {}
     interpret = plgpu.InterpretGPUParams(detect_races=True, **parameters)
-    arguments = {} if clc else {"sm_count": blocks or 2}
+    ctas = getattr(module, "CLUSTER_M", 1) * getattr(module, "CLUSTER_N", 1)
+    arguments = {} if clc else {"sm_count": (blocks or 2) * ctas}
     printed, error, passed = io.StringIO(), "", False
     try:
         with contextlib.redirect_stdout(printed):

@@ -159,6 +159,9 @@ def planned_mbarriers(made):
         for count in (pipeline.full_arrive_count, pipeline.empty_arrive_count):
             if count is not None:
                 counts[count] += pipeline.stages
+    for number in made.numbers:
+        if number.name == "mainloop_released_arrive_count":
+            counts[number.value] += made.pipeline("mainloop").stages
     return counts
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
 # template: pallas/gemm_sm100.py.j2 e8f4c34aba53
-# text: af79f72c8418
+# text: f659b5f2cd45
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -469,7 +469,7 @@ def main(argv=None) -> int:
         os.environ.setdefault("NPROC", "16")
         # Few CTAs, so that each computes several tiles. Prints "RACE DETECTED" if there is one.
         interpret = plgpu.InterpretGPUParams(detect_races=True)
-        run = functools.partial(launch, sm_count=2, interpret=interpret)
+        run = functools.partial(launch, sm_count=4, interpret=interpret)
         passed = [check(run, *sizes) for sizes in arguments.size or [(136, 320, 384, 2)]]
         return 0 if all(passed) else 1
     if getattr(jax.devices()[0], "compute_capability", "") != "10.0":

@@ -137,6 +137,7 @@ def _cluster_words(description: KernelDescription) -> dict[str, Any]:
         "warpgroup_names": "MMA_WARPGROUP, EPILOGUE_WARPGROUP, RELEASE_WARPGROUP",
         "warpgroup_numbers": "0, 1, 2",
         "num_threads": 3,
+        "interpret_arguments": f"sm_count={2 * m * n}, interpret=interpret",
     }
 
 
