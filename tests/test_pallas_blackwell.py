@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pallas_blackwell_model import Counts, Pair
+from pallas_blackwell_model import Cluster, Counts
 from test_planning import check_formulas
 
 import pipegen as api
@@ -26,14 +26,15 @@ from pipegen.planning import plan
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "generated" / "pallas").glob("pallas_gemm_sm100*.py"))
 SINGLE = [path for path in MODULES if "_pair" not in path.stem]
+SHARED = [(1, "static", shape) for shape in ((2, 1), (1, 2), (2, 2))]
 VARIANTS = [(1, "static"), (1, "clc"), (2, "static"), (2, "clc")]
 
 
-def planned(group=1, tiles="static", **sections):
+def planned(group=1, tiles="static", shape=None, **sections):
     data = {
         "pipegen": 1,
         "kernel": {"op": "gemm", "backend": "pallas", "arch": "sm_100a"},
-        "cluster": {"cta_group": group},
+        "cluster": {"cta_group": group, **({"shape": list(shape)} if shape else {})},
         "scheduler": {"tiles": tiles},
         **sections,
     }
@@ -97,7 +98,7 @@ def test_the_numbers_of_a_pair_with_answers():
 
 @settings(max_examples=150, deadline=None)
 @given(
-    variant=st.sampled_from(VARIANTS),
+    variant=st.sampled_from([*VARIANTS, *SHARED]),
     n=st.integers(1, 20).map(lambda i: 16 * i),
     k=st.sampled_from([16, 32, 64, 128, 256]),
     a=st.sampled_from(["bf16", "f16", "e4m3", "i8"]),
@@ -184,10 +185,9 @@ def test_the_compiler_initialises_the_planned_barriers(report, path):
 def test_another_plan_would_be_seen(report):
     kernel = compiled_kernel(report, "pallas_gemm_sm100_pair_clc")
     for other in (planned(2), planned(1, "clc"), planned(2, "clc", tile={"n": 128})):
-        assert (
-            Counter(kernel["mbarrier_counts"]) != planned_mbarriers(other)
-            or set(kernel["expected_bytes"]) != planned_shares(other)
-        )
+        assert Counter(kernel["mbarrier_counts"]) != planned_mbarriers(other) or set(
+            kernel["expected_bytes"]
+        ) != planned_shares(other)
 
 
 # ---- jax's interpreter ---------------------------------------------------------------------------
@@ -290,11 +290,12 @@ def test_a_pair_says_that_no_interpreter_runs_it():
 
 
 # ---- The protocol, in any order ------------------------------------------------------------------
-def counts(group, tiles, stages=3, accumulators=2, **changed):
+def counts(group, tiles, stages=3, accumulators=2, shape=None, **changed):
     """The plan's counts, for a short ring: laps come soon."""
     made = planned(
         group,
         tiles,
+        shape,
         tile={"n": 64},
         pipeline={"mainloop": {"stages": stages}, "accumulator": {"stages": accumulators}},
     )
@@ -313,17 +314,21 @@ def counts(group, tiles, stages=3, accumulators=2, **changed):
     if tiles == "clc":
         found["answer_full"] = pipelines["scheduler"].full_arrive_count
         found["answer_empty"] = pipelines["scheduler"].empty_arrive_count
+    if shape:
+        found["cluster"] = shape
+        found["released"] = made.number("mainloop_released_arrive_count").value
     return Counts(**{**found, **changed})
 
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("accumulators", [2, 3])
-@pytest.mark.parametrize(("group", "tiles"), VARIANTS)
-def test_the_protocol_runs_in_any_order(group, tiles, accumulators, stages):
+@pytest.mark.parametrize(("group", "tiles", "shape"), [*((*v, None) for v in VARIANTS), *SHARED])
+def test_the_protocol_runs_in_any_order(group, tiles, shape, accumulators, stages):
     """No deadlock, nothing overwritten or read early, no signal for a CTA that has left."""
+    found = counts(group, tiles, stages, accumulators, shape)
     for seed in range(4):
         for number, k_tiles in ((1, 1), (1, 4), (5, 2)):
-            Pair(counts(group, tiles, stages, accumulators), number, k_tiles, seed).run()
+            Cluster(found, number, k_tiles, seed).run()
 
 
 @pytest.mark.parametrize(
@@ -348,7 +353,28 @@ def test_the_model_finds_what_is_wrong(changed, fault):
 
     def orders():
         for seed in range(40):
-            Pair(wrong, 5, 4, seed).run()
+            Cluster(wrong, 5, 4, seed).run()
+
+    with pytest.raises(AssertionError, match=fault):
+        orders()
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"released": 2}, "race|arrivals|left"),
+        ({"released": 4}, "deadlock"),
+        ({"relay": False}, "race|arrivals"),
+        ({"acquire": False}, "race|arrivals"),
+        ({"tail": False}, "left"),
+    ],
+)
+def test_the_model_finds_what_is_wrong_with_a_multicast(changed, fault):
+    wrong = counts(1, "static", shape=(2, 2), **changed)
+
+    def orders():
+        for seed in range(40):
+            Cluster(wrong, 5, 4, seed).run()
 
     with pytest.raises(AssertionError, match=fault):
         orders()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100.py.j2 e8f4c34aba53
-# text: f659b5f2cd45
+# template: pallas/gemm_sm100.py.j2 a0af7f915ba8
+# text: b9e09bf13598
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -25,6 +25,9 @@ template was written.
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes output tiles of
 128 x 256, one after the other; it loads and multiplies the next while it stores this one.
+
+CTAs of a cluster of 1 x 2 share tiles: A along N, B along M. Each loads a part of a tile for all
+that use it. To the interpreter this is a copy of one CTA: it cannot find one that comes too early.
 
 Roles of a CTA's 384 threads (one Pallas thread is a warpgroup: 128 threads)
   tma       warp 0 of warpgroup 0 issues all TMA loads

@@ -107,7 +107,9 @@ def _roles(description: KernelDescription) -> tuple[RolePlan, ...]:
     hardware = HARDWARE[description.kernel.arch]
     clc = takes_answers(description)
     most = hardware.registers_per_sm // (3 * WARPGROUP) // 8 * 8
-    most = most if clc or shared_cluster(description) != (1, 1) else hardware.max_registers_per_thread
+    most = (
+        most if clc or shared_cluster(description) != (1, 1) else hardware.max_registers_per_thread
+    )
     warpgroups, threads = (1, WARPGROUP) if clc else (0, WARP)
     relays = shared_cluster(description) != (1, 1)
     release = RolePlan(

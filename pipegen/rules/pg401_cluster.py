@@ -2,7 +2,8 @@
 """The cluster must be one that the hardware launches and the template multicasts across.
 
 What it checks
-    cluster.shape, CTAs along M and along N; with cta_group = 2 an even number along M.
+    cluster.shape, CTAs along M and along N; with cta_group = 2 an even number along M. In Pallas on
+    sm_100a a pair is [2, 1], and with cluster launch control one CTA is [1, 1].
 
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
@@ -10,7 +11,8 @@ Why
     1 or 2 here, for a cute gemm or gemm_rowsum on sm_100a also 4
     along M. Larger clusters leave SMs idle: an
     H200's 132 SMs come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side
-    along M.
+    along M. In Pallas, jax's copies for a pair are for clusters of two CTAs (jax 0.10.2 and 0.11.2,
+    mosaic_gpu/primitives.py, "Partitioned loads").
 
 Example
     shape = [2, 3], shape = [16, 1].
