@@ -3,9 +3,9 @@
 cluster that shares tiles, in any order that the hardware may choose.
 
 It takes the plan's counts and follows the emitted kernel's waits and arrivals. No interpreter of
-jax runs a pair, and to it a multicast is a copy of one CTA: this is where both are tried. It fails where a count is too high or too
-low, where a stage or an accumulator is overwritten or read early, and where a signal finds a CTA
-that has left.
+jax runs a pair, and to it a multicast is a copy of one CTA: this is where both are tried. It fails
+where a count is too high or too low, where a stage or an accumulator is overwritten or read early,
+and where a signal finds a CTA that has left.
 """
 
 import random
@@ -83,7 +83,7 @@ class Cluster:
             ):
                 setattr(cta, name, [Mbarrier(count, cta) for _ in range(number)])
 
-    # ---- who shares what --------------------------------------------------------------------------
+    # ---- who shares what -------------------------------------------------------------------------
     def leader(self, cta: Cta) -> Cta:
         return self.ctas[0] if self.c.group == 2 else cta
 

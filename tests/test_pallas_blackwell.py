@@ -271,7 +271,7 @@ def test_a_tile_or_less():
         ("            plgpu.barrier_wait(mainloop_full.at[stage])\n", ""),
         ("            plgpu.commit_smem()\n", ""),
         ("        plgpu.wait_smem_to_gmem(0, wait_read_only=True)\n", "        pass\n"),
-        ('"mainloop_full": plgpu.Barrier(num_arrivals=2', '"mainloop_full": plgpu.Barrier('),
+        ("Barrier(num_arrivals=2,", "Barrier(num_arrivals=1,"),
     ],
     ids=lambda edit: edit[0].strip(" @\n")[:40],
 )
