@@ -60,6 +60,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "b_reference": "b.swapaxes(-1, -2)" if b_k else "b",
         "mma_tile_m": "MMA_TILE_M" if pair else "TILE_M",
         "mma_tile_n": "TILE_N",
+        "out_sizes": "_, m_size, n_size" if clc else "batches, m_size, n_size",
         "out_row": "(2 * m + rank)" if pair else "m",
         **_barrier_words(budget, pair, clc),
         **_launch_words(pair, clc),
