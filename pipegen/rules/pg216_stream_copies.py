@@ -29,7 +29,8 @@ from pipegen.rules.pg211_stream_tile import sizes_n as all_sizes_n
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     tile_n, alignment = description.tile.n, description.layout.alignment
-    if tile_n is None:
+    copies = description.pipeline["mainloop"].producer == "cp_async"
+    if tile_n is None or not copies:
         return
     columns = sizes_n(description)
     if tile_n in columns:
@@ -55,4 +56,4 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 def sizes_n(description: KernelDescription) -> tuple[int, ...]:
     """Columns that a tile can have."""
-    return tuple(columns for columns in all_sizes_n(description) if lane_vector(description, columns))
+    return tuple(size for size in all_sizes_n(description) if lane_vector(description, size))

@@ -9,6 +9,7 @@ from pipegen.hardware import CP_ASYNC_BYTES, VECTOR_BYTES, WARP
 from pipegen.planning.stream.defaults import TILE_M, fill_stream, rows_for
 from pipegen.planning.stream.sizes import (
     StreamSizes,
+    fits,
     loading_warps,
     producer_warps_of,
     stream_sizes,
@@ -16,9 +17,12 @@ from pipegen.planning.stream.sizes import (
 from pipegen.vocabulary import DTYPE
 
 # Producers that wait for GMEM, for loads or for the index of a row, leave gaps that another block
-# can fill. TMA stores of gathered rows reached 0.75 of a copy on an H200 with one block. With two,
-# only a variant with fewer producers and other index code has been timed (0.94): time it again.
+# can fill: TMA stores of gathered rows reach 0.80 of a copy on an H200 with one block, and 0.96
+# with two.
 WAITING_BLOCKS_PER_SM = 2
+# Narrow copies and loads go through L1, which is what the rings leave. Three blocks, whose four
+# stages leave 30 KiB of an SM, reach 0.90 of a copy; two with as much as fits 0.82.
+NARROW_BLOCKS_PER_SM = 3
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,24 @@ def fill_stream_threads(data: dict[str, Any]) -> None:
         layout, warpgroups = data["layout"], data["role"]["consumer"]["warpgroups"]
         warps = loading_warps(producer, alignment, layout["gather"])
         tile["m"] = rows_for(TILE_M, warpgroups, warps)
-    loads = producer == "thread"
     stream = data["stream"]
-    if stream["blocks_per_sm"] == "auto" and (loads or data["layout"]["gather"]):
+    narrow = stream["blocks_per_sm"] == "auto" and alignment < VECTOR_BYTES
+    if stream["blocks_per_sm"] == "auto" and (producer == "thread" or data["layout"]["gather"]):
         stream["blocks_per_sm"] = WAITING_BLOCKS_PER_SM
     fill_stream(data)
+    if narrow:
+        stream["blocks_per_sm"] = narrow_blocks(KernelDescription.model_validate(data))
+
+
+def narrow_blocks(description: KernelDescription) -> int:
+    """The blocks on an SM for rows that are not aligned to 16 bytes: fewer where they do not fit,
+    for two inputs, many warps or a ring of given depth."""
+
+    def fit(blocks: int) -> bool:
+        stream = description.stream.model_copy(update={"blocks_per_sm": blocks})
+        return fits(description.model_copy(update={"stream": stream}))
+
+    return next(filter(fit, range(NARROW_BLOCKS_PER_SM, 1, -1)), 1)
 
 
 def thread_sizes(description: KernelDescription) -> ThreadSizes | None:
