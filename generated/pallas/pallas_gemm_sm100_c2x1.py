@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100.py.j2 a0af7f915ba8
-# text: 1f09bbdf6e60
+# template: pallas/gemm_sm100.py.j2 3d1b0eefd99c
+# text: d8a7765a028a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_pair.py.j2 d97bef2c9d0e
-# text: d5aaacb74dd7
+# template: pallas/gemm_sm100_pair.py.j2 c5f37501efe8
+# text: f1b93e03a18f
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_pair_clc.py.j2 166a64d37210
-# text: 6f283cd46a8d
+# template: pallas/gemm_sm100_pair_clc.py.j2 79b8ee353352
+# text: 76c3e2f83498
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -143,7 +143,7 @@ def gemm_kernel(
     acc_full,
     acc_empty,
 ):
-    batches, m_size, n_size = out_gmem.shape
+    _, m_size, n_size = out_gmem.shape
     k_tiles = pl.cdiv(a_gmem.shape[2], TILE_K)
     grid_m, grid_n = pl.cdiv(m_size, MMA_TILE_M), pl.cdiv(n_size, TILE_N)
     warpgroup = lax.axis_index("warpgroup")
