@@ -31,6 +31,7 @@ OPERANDS = ("bf16", "f16", "e4m3", "e5m2")
 # What a template takes beyond those, by backend and architecture.
 FURTHER_OPERANDS = {("pallas", "sm_90a"): ("f32", "i8")}
 OUTPUTS = ("f32", "bf16", "f16")
+OUTPUTS_OF_INTEGERS = ("i32", *OUTPUTS)
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -71,7 +72,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{acc}"',
             f'"{acc}"',
         )
-    outputs = ("i32", *OUTPUTS) if acc == "i32" else OUTPUTS
+    outputs = OUTPUTS_OF_INTEGERS if acc == "i32" else OUTPUTS
     if dtype.out not in outputs:
         yield Problem(
             "the epilogue stores no such type",

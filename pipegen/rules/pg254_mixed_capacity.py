@@ -95,23 +95,30 @@ def _pallas(description: KernelDescription) -> Iterator[Problem]:
     if not m or not n or not k or not warpgroups:
         return
     held = consumer.registers or HARDWARE[description.kernel.arch].max_registers_per_thread
-    accumulator = accumulator_registers(n, m, warpgroups)
 
-    def taken(depth: int) -> int:
+    def taken(tokens: int, depth: int) -> int:
         weights = n * depth // (2 * WARPGROUP * warpgroups)  # two 16-bit weights a register
-        return accumulator + weights + PALLAS_OVERHEAD
+        return accumulator_registers(n, tokens, warpgroups) + weights + PALLAS_OVERHEAD
 
-    if taken(k) <= held:
+    if taken(m, k) <= held:
         return
+    why = (
+        f"an accumulator of {m} x {n} and {k} of K of converted weights take {taken(m, k)} "
+        f"registers of each consumer thread, which holds {held}"
+    )
     every = depths("pallas", DTYPE[str(description.dtype.b)].bits)
-    fitting = [depth for depth in every if depth < k and taken(depth) <= held]
+    fitting = [depth for depth in every if depth < k and taken(m, depth) <= held]
+    if fitting:
+        allowed = f"{listing(fitting)} with this m and n"
+        yield Problem(why, "tile.k", k, allowed, str(fitting[-1]))
+        return
+    tokens = [each for each in TOKENS if each < m and taken(each, k) <= held]
     yield Problem(
-        f"an accumulator of {m} x {n} and {k} of K of converted weights take {taken(k)} registers "
-        f"of each consumer thread, which holds {held}",
-        "tile.k",
-        k,
-        f"{listing(fitting)} with this m and n" if fitting else "a smaller tile.m or tile.n",
-        str(fitting[-1]) if fitting else "",
+        why,
+        "tile.m",
+        m,
+        f"at most {tokens[-1]} with this n and k" if tokens else "a smaller tile.n or tile.k",
+        str(tokens[-1]) if tokens else "",
     )
 
 
