@@ -20,6 +20,7 @@ from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
 from pipegen.planning.mixed_defaults import fill_mixed
 from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
+from pipegen.planning.mixed_sm90_pallas import plan_mixed_sm90_pallas
 from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.stream.defaults import fill_stream
@@ -89,6 +90,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
+    ),
+    "mixed_gemm_sm90_pallas": Family(
+        ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_pallas
     ),
     "mixed_gemm_sm100": Family(
         ("tma", "mma", "transform", "epilogue"), MIXED_RULES, fill_mixed, plan_mixed_sm100_cute

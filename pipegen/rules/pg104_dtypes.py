@@ -34,6 +34,7 @@ FURTHER_OPERANDS = {("pallas", "sm_90a"): ("f32", "i8"), ("pallas", "sm_100a"): 
 # What Mosaic GPU does not compile (jax 0.10.2 to 0.12.0.1, jax/experimental/mosaic/gpu/tcgen05.py).
 NOT_IN_MOSAIC = {("sm_100a", "f32"): "Mosaic GPU's tcgen05_mma has no kind::tf32"}
 OUTPUTS = ("f32", "bf16", "f16")
+OUTPUTS_OF_INTEGERS = ("i32", *OUTPUTS)
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -77,7 +78,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{acc}"',
             f'"{acc}"',
         )
-    outputs = ("i32", *OUTPUTS) if acc == "i32" else OUTPUTS
+    outputs = OUTPUTS_OF_INTEGERS if acc == "i32" else OUTPUTS
     if dtype.out not in outputs:
         yield Problem(
             "the epilogue stores no such type",

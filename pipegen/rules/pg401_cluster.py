@@ -28,6 +28,7 @@ from pipegen.errors import Problem, listing, toml_literal
 from pipegen.hardware import HARDWARE
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+PALLAS_MIXED = ((1, 1), (1, 2))
 BLACKWELL = (*CLUSTERS, (4, 1), (4, 2))
 
 
@@ -81,6 +82,14 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
         if description.scheduler.tiles == "clc":
             return CLUSTERS[:1], "with cluster launch control a Pallas kernel shares no tiles"
         return CLUSTERS, ""
+    if backend == "pallas" and description.kernel.op == "mixed_gemm":
+        consumer = description.role.get("consumer")
+        if consumer and consumer.warpgroups == 1:
+            return CLUSTERS[:1], (
+                "JAX's interpreter hangs in a cluster whose CTAs have one consumer warpgroup, and "
+                "nothing is emitted here that it cannot check"
+            )
+        return PALLAS_MIXED, "in Pallas a mixed GEMM that shares weights spills registers"
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
     if description.kernel.op == "mixed_gemm":
