@@ -86,12 +86,8 @@ FAMILIES: dict[str, Family] = {
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
-    "stream_pallas": Family(
-        ("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows
-    ),
-    "reduce_pallas": Family(
-        ("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows
-    ),
+    "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
+    "reduce_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
     ),

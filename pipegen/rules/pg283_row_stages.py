@@ -115,17 +115,10 @@ def _stages(description: KernelDescription) -> Iterator[Problem]:
                 f'"auto", {made.stages}',
                 '"auto"',
             )
-    elif asked == "auto":
-        if stages != "auto" and not fits(description):
-            yield Problem(
-                "2 store buffers do not fit beside so many stages",
-                "pipeline.mainloop.stages",
-                stages,
-                'fewer, or pipeline.epilogue.stages = 1',
-                str(stages - 1),
-            )
-    else:
-        buffers = [b for b in range(1, BUFFERS_MAX + 1) if fits(with_values(description, epilogue=b))]
+    elif asked != "auto":
+        buffers = [
+            b for b in range(1, BUFFERS_MAX + 1) if fits(with_values(description, epilogue=b))
+        ]
         if asked not in buffers:
             yield Problem(
                 f"a store buffer for each warpgroup takes {roomy.tile_out_bytes} B beside the ring",

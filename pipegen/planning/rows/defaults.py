@@ -53,7 +53,7 @@ def fill_stream_pallas(data: dict[str, Any]) -> None:
 
 def fill_reduce_pallas(data: dict[str, Any]) -> None:
     """A reduction: rows of up to LONGEST_ROW columns, as many as fill the registers well."""
-    dtype, tile, reduce, role = data["dtype"], data["tile"], data["reduce"], data["role"]
+    tile, reduce, role = data["tile"], data["reduce"], data["role"]
     specialized = is_specialized(data)
     if tile["n"] is None:
         tile["n"] = LONGEST_ROW

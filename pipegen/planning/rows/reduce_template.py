@@ -19,7 +19,11 @@ FORMULA = {
 def reduce_values(description: KernelDescription, sizes: RowSizes) -> dict[str, Any]:
     """The fields of the reduce templates for a description with its defaults filled in."""
     body, tile, types = description.reduce.body, description.tile, element_types(description)
-    out_specs, grouped, rmsnorm = has_out_specs(description), sizes.warpgroups > 1, body != "softmax"
+    out_specs, grouped, rmsnorm = (
+        has_out_specs(description),
+        sizes.warpgroups > 1,
+        body != "softmax",
+    )
     m, n = tile.m or 0, tile.n or 0
     operands = [{"name": "x", "upper": "X", "sizes": "(m, n)"}]
     if rmsnorm:

@@ -137,7 +137,9 @@ def row_sizes(description: KernelDescription) -> RowSizes | None:
         blocks=blocks,
         capacity=hardware.smem_per_sm // blocks - hardware.smem_reserved_per_block,
         x_bytes=tile_bytes(m, n, DTYPE[types["a"]].bits),
-        y_bytes=0 if reduces else tile_bytes(m if description.stream.y == "matrix" else 1, n, b_bits),
+        y_bytes=(
+            0 if reduces else tile_bytes(m if description.stream.y == "matrix" else 1, n, b_bits)
+        ),
         weight_bytes=tile_bytes(1, n, b_bits) if reduces else 0,
         scratch_bytes=REDUCTION_SCRATCH if reduces else 0,
         tile_out_bytes=tile_bytes(m, n, DTYPE[types["out"]].bits),
@@ -149,20 +151,26 @@ def row_sizes(description: KernelDescription) -> RowSizes | None:
 
 
 def fill_smem(description: KernelDescription, made: RowSizes) -> RowSizes:
-    """The same sizes with stages and store buffers, as described or as many as fit."""
+    """The same sizes with stages and store buffers, as described or as many as fit.
+
+    Of "auto" buffers there are STORE_BUFFERS, or 1 where that leaves too few stages.
+    """
     pipelines, out_specs = description.pipeline, has_out_specs(description)
-    stages = pipelines["mainloop"].stages
-    asked = pipelines["epilogue"].stages
-
-    def sized(stages: int) -> RowSizes:
-        held = STORE_BUFFERS if asked == "auto" else asked
-        return replace(made, stages=stages, buffers=stages if out_specs else held)
-
-    if stages != "auto":
-        return sized(stages)
+    stages, asked = pipelines["mainloop"].stages, pipelines["epilogue"].stages
     most = min(MOST_STAGES, made.capacity // made.stage_bytes)
-    fitting = [s for s in range(1, most + 1) if sized(s).total_bytes <= made.capacity]
-    return sized(max(fitting, default=0))
+
+    def sized(stages: int, buffers: int) -> RowSizes:
+        return replace(made, stages=stages, buffers=stages if out_specs else buffers)
+
+    def deepest(buffers: int) -> RowSizes:
+        if stages != "auto":
+            return sized(stages, buffers)
+        fitting = [s for s in range(1, most + 1) if sized(s, buffers).total_bytes <= made.capacity]
+        return sized(max(fitting, default=0), buffers)
+
+    chosen = deepest(STORE_BUFFERS if asked == "auto" else asked)
+    roomy = chosen.stages >= FEWEST_STAGES and chosen.total_bytes <= chosen.capacity
+    return chosen if roomy or asked != "auto" else deepest(1)
 
 
 def fits(description: KernelDescription) -> bool:
