@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_emit_pipeline.py.j2 e1c57fac6d4b
-# text: 43556bd62034
+# template: pallas/reduce_emit_pipeline.py.j2 3bbf735ab371
+# text: 89838e3fa444
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -19,10 +19,10 @@
 """Softmax for Blackwell (sm_100a) in JAX Pallas (Mosaic GPU): bf16 -> f32 -> bf16.
 
 out = exp(x - max(x)) / sum(exp(x - max(x))),
-over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. Persistent: each
-CTA takes a row at a time, one tile after the other, and loads the next ones while it computes
-this one. A tile is read from GMEM once: its rows are in registers while they are reduced. 2 CTAs
-share an SM.
+over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. A CTA takes a few
+tiles of a row, one after the other, and loads the next ones while it computes this one. A tile
+is read from GMEM once: its rows are in registers while they are reduced. 2 CTAs share
+an SM.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
   producer  one thread of the warpgroup issues the TMA loads, between two tiles
@@ -78,6 +78,7 @@ TILE_M = 1  # rows of a tile
 MAX_COLUMNS = 8192  # the longest row: 64 registers a thread, 1 * 8192 / 128
 VECTOR = 8  # elements that a lane reads or writes at once: 16 B / 2 B
 BLOCKS_PER_SM = 2  # they share an SM's SMEM: one computes while another waits
+TILES_PER_BLOCK = 4  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 4  # (115712 - 34816) // 16392
 EPI_STAGES = 2  # of a warpgroup: one is written while another is stored
@@ -102,6 +103,7 @@ TOLERANCE = 1e-2  # relative error, Frobenius norm
 # Yours: what becomes of a row
 # =================================================================================================
 BEYOND = -jnp.inf  # what a row reads as beyond N: it changes neither peak nor total
+LOG2_E = 1.4426950408889634  # the hardware knows powers of 2 only
 
 
 def reduce_op(x):
@@ -115,7 +117,7 @@ def reduce_op(x):
     Change `reference` too.
     """
     peak = jnp.max(x, axis=1)
-    powers = jnp.exp(x - lax.broadcast_in_dim(peak, x.shape, (0,)))
+    powers = jnp.exp2((x - lax.broadcast_in_dim(peak, x.shape, (0,))) * LOG2_E)
     total = jnp.sum(powers, axis=1)
     return powers * lax.broadcast_in_dim(1.0 / total, x.shape, (0,))
 
@@ -179,8 +181,8 @@ def launch(x, sm_count: int, interpret=None):
     m, n = x.shape
     x = pad(x, PIECE)
     tiles = pl.cdiv(m, TILE_M)
-    # As many blocks as run at once: one more would run alone, after all others.
-    blocks = min(tiles, sm_count * BLOCKS_PER_SM)
+    # At least as many blocks as run at once.
+    blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),

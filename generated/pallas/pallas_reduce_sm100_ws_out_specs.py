@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_warp_specialized.py.j2 bc47e15f482e
-# text: 01ccdb384259
+# template: pallas/reduce_warp_specialized.py.j2 daa9598b39dd
+# text: 655cbe96efb3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -19,7 +19,7 @@
 
 out = x / sqrt(mean(x * x) + 1e-6) * weight,
 over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. Persistent and
-warp-specialized: each CTA takes a row at a time, one tile after the other, and loads the next
+warp-specialized: each CTA takes 2 rows at a time, one tile after the other, and loads the next
 ones while it computes this one. A tile is read from GMEM once: its rows are in registers while they
 are reduced.
 
@@ -29,20 +29,20 @@ Roles of a CTA's 256 threads (one Pallas thread is a warpgroup: 128 threads)
 
 Pipelines
             producer -> consumer  stages  full barrier           empty barrier
-  mainloop  TMA -> threads        6       128 arrives + 16384 B  128 arrives
-  epilogue  threads -> TMA store  6       none                   none
+  mainloop  TMA -> threads        3       128 arrives + 32768 B  128 arrives
+  epilogue  threads -> TMA store  3       none                   none
 
   mainloop  plgpu.emit_pipeline_warp_specialized. Filled by a tile of x: all 128 threads of the
             producer arrive and arm their share of its bytes (those of rows of MAX_COLUMNS stand
             above), and the phase completes when the last byte has landed. Emptied by an arrive of
             every consumer thread at the end of the step.
-  epilogue  out_specs of the same pipeline, 16384 B a buffer, and a buffer for each stage; they
+  epilogue  out_specs of the same pipeline, 32768 B a buffer, and a buffer for each stage; they
             allow one consumer warpgroup. No barriers: each copy is a bulk group, and fewer than
             there are buffers may still read SMEM when the oldest buffer is written again.
   weight    loaded once into SMEM, with a barrier of its own.
 
 Timeline of a CTA (its tiles t0, t1, ...)
-  producer  load t0, t1, ...: at most 6 stages ahead of the slowest consumer warpgroup
+  producer  load t0, t1, ...: at most 3 stages ahead of the slowest consumer warpgroup
   consumer  wait t0, reduce, write, store, release t0 | wait t1, reduce, write, ... | ...
 
 Constraints
@@ -72,27 +72,27 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 X_DTYPE, WEIGHT_DTYPE = jnp.bfloat16, jnp.bfloat16
 COMPUTE_DTYPE, OUT_DTYPE = jnp.float32, jnp.bfloat16
 
-TILE_M = 1  # rows of a tile
-MAX_COLUMNS = 8192  # the longest row: 64 registers a thread, 1 * 8192 / 128
+TILE_M = 2  # rows of a tile
+MAX_COLUMNS = 8192  # the longest row: 128 registers a thread, 2 * 8192 / 128
 VECTOR = 8  # elements that a lane reads or writes at once: 16 B / 2 B
 PRODUCER_REGISTERS = 40  # a thread; consumers get 256, min(256, (512 - 40) // 1 // 8 * 8)
 BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an SM
 
-MAINLOOP_STAGES = 6  # (232448 - 18440) // 32784
+MAINLOOP_STAGES = 3  # (232448 - 18440) // 65552
 
 # SMEM holds a tile row by row, as GMEM does. TMA copies it in pieces of 128 B of a row: what lies
 # outside of the matrix is read as zero, and not stored. N is padded to whole pieces.
-# For rows of MAX_COLUMNS 215144 B in all: 6 * 16384 + 16384 + 6 * 16384 + 2048 + 104
+# For rows of MAX_COLUMNS 215096 B in all: 3 * 32768 + 16384 + 3 * 32768 + 2048 + 56
 PIECE = 64  # elements: 128 B / 2 B
 X_SMEM = (plgpu.TilingTransform((1, 64)),)
 OUT_SMEM = (plgpu.TilingTransform((1, 64)),)
 
-# Registers: four warps share a row, and a lane reads VECTOR elements at once, so that
+# Registers: two warps share a row, and a lane reads VECTOR elements at once, so that
 # a warp reads and writes whole stretches of SMEM without bank conflicts.
 LAYOUT = plgpu.Layout.TILED(
-    plgpu.Tiling(((1, 1024), (256,), (8,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1
+    plgpu.Tiling(((2, 512), (256,), (8,))), warp_dims=(-4, -3), lane_dims=(-2,), vector_dim=-1
 )
-ROW_STEP = 1024  # columns that the warps of a row read at once: 4 * 32 * 8
+ROW_STEP = 512  # columns that the warps of a row read at once: 2 * 32 * 8
 TOLERANCE = 1e-2  # relative error, Frobenius norm
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_emit_pipeline.py.j2 2bbc23704da4
-# text: 67611c61c6b6
+# template: pallas/stream_emit_pipeline.py.j2 169e76e2a5ab
+# text: 5a48f952f01c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -15,7 +15,7 @@
 #   style = "emit-pipeline"
 """Elementwise stream for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16 -> f32 -> bf16.
 
-out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent: each CTA takes tiles of
+out = f(x) over an (M, N) matrix; f is `stream_op`. A CTA takes a few tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one. 2 CTAs share an SM.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
@@ -69,6 +69,7 @@ COMPUTE_DTYPE, OUT_DTYPE = jnp.float32, jnp.bfloat16
 TILE_M, TILE_N = 32, 256  # elements of a tile
 VECTOR = 8  # elements of a row that a lane has: 256 / 32
 BLOCKS_PER_SM = 2  # they share an SM's SMEM: one computes while another waits
+TILES_PER_BLOCK = 16  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 5  # (115712 - 32768) // 16392
 EPI_STAGES = 2  # of a warpgroup: one is written while another is stored
@@ -148,8 +149,8 @@ def launch(x, sm_count: int, interpret=None):
     x = pad(x)
     out_shape = (m, pl.cdiv(n, PIECE) * PIECE)
     tiles = pl.cdiv(m, TILE_M) * pl.cdiv(out_shape[1], TILE_N)
-    # As many blocks as run at once: one more would run alone, after all others.
-    blocks = min(tiles, sm_count * BLOCKS_PER_SM)
+    # At least as many blocks as run at once.
+    blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))
     kernel = plgpu.kernel(
         functools.partial(stream_kernel, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(out_shape, OUT_DTYPE),

@@ -22,6 +22,11 @@ from pipegen.vocabulary import DTYPE
 
 # What Mosaic GPU's own example values leave to a warpgroup that only issues copies.
 PRODUCER_REGISTERS = 40
+# Tiles of a block without a memory warpgroup. SMs do not get equal shares of the memory, so that
+# with a fixed part of the tiles for each all wait for the slowest. An H200 at 32768 x 8192 bf16,
+# kernel time: an RMS norm ran at 0.92 of a copy with as many blocks as run at once, at 0.93 with
+# 16 rows a block, 0.96 with 6, 0.96 with 4, 0.89 with 1; a stream at 0.95, and 0.97 with 16 tiles.
+TILES_PER_BLOCK = {"reduce": 4, "stream": 16}
 
 
 def plan_rows(
@@ -245,16 +250,34 @@ def numbers_of(
             str(sizes.blocks),
             "the SMEM of an SM is divided by it",
         ),
-        Number(
-            "grid",
-            "persistent",
-            "blocks",
-            f"min(tiles, SMs * {sizes.blocks})",
-            "a fixed stride over tiles: as many blocks as the GPU runs at once",
-        ),
     ]
+    if not specialized:
+        each = TILES_PER_BLOCK[description.kernel.op]
+        numbers += [
+            Number(
+                "tiles_per_block",
+                each,
+                "tiles",
+                str(each),
+                "at most, where there are more tiles than blocks that run at once",
+            ),
+            Number(
+                "grid",
+                "a few tiles a block",
+                "blocks",
+                f"min(tiles, max(SMs * {sizes.blocks}, tiles / {each}))",
+                "more than run at once: an SM that is done early gets another block",
+            ),
+        ]
     if specialized:
         numbers += [
+            Number(
+                "grid",
+                "persistent",
+                "blocks",
+                f"min(tiles, SMs * {sizes.blocks})",
+                "a fixed stride over tiles: as many blocks as the GPU runs at once",
+            ),
             Number(
                 "mainloop_empty_arrive_count",
                 warpgroups * WARPGROUP,
