@@ -113,7 +113,9 @@ class Tile(Section):
     """`[tile]`: the CTA tile in elements."""
 
     m: Whole | None = Field(default=None, description="Rows of the output tile.")
-    n: Whole | None = Field(default=None, description="Columns of the output tile.")
+    n: Whole | None = Field(
+        default=None, description="Columns of the output tile; reduce: of the longest row."
+    )
     k: Whole | None = Field(default=None, description="Depth of one stage.")
 
 
@@ -149,6 +151,13 @@ class Pipeline(Section):
     expected_tx: bool = Field(
         default=False,
         description="Bytes are armed at each acquire: tiles outside the matrix are not loaded.",
+    )
+    out_specs: bool = Field(
+        default=False,
+        description=(
+            "pallas, [pipeline.epilogue] of stream and reduce: the pipeline itself writes back, "
+            "through its out_specs; false: the step stores, which several warpgroups can."
+        ),
     )
 
 
@@ -195,6 +204,18 @@ class Stream(Section):
     )
 
 
+class Reduce(Section):
+    """`[reduce]`, for op = "reduce": each row of an (M, N) matrix is reduced, and written anew."""
+
+    body: Literal["rmsnorm", "softmax"] = Field(
+        default="rmsnorm",
+        description="What is written in the place for your own: rmsnorm with a weight, or softmax.",
+    )
+    blocks_per_sm: Whole | Literal["auto"] = Field(
+        default="auto", description="CTAs that share an SM, and so its SMEM."
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -213,6 +234,7 @@ class KernelDescription(Section):
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
+    reduce: Reduce = Reduce()
 
 
 def json_schema() -> dict[str, Any]:

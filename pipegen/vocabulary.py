@@ -33,8 +33,10 @@ OPTIONS: dict[str, object] = {
     "pipeline.mainloop.try_ahead": False,
     "pipeline.mainloop.defer_sync": False,
     "pipeline.mainloop.expected_tx": False,
+    "pipeline.epilogue.out_specs": False,
     "role.producer.warps": 1,
     "stream.y": "none",
+    "reduce.body": "rmsnorm",
 }
 
 # The first style of a backend is its default.

@@ -23,6 +23,8 @@ from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
 from pipegen.planning.mixed_sm90_pallas import plan_mixed_sm90_pallas
 from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
+from pipegen.planning.rows.defaults import fill_reduce_pallas, fill_stream_pallas
+from pipegen.planning.rows.plan import plan_rows
 from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
 from pipegen.planning.stream.threads import plan_stream_threads
@@ -41,6 +43,7 @@ MIXED_RULES = frozenset(
 )
 
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
+ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 
 
@@ -88,6 +91,8 @@ FAMILIES: dict[str, Family] = {
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
+    "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
+    "reduce_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
     ),
