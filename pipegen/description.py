@@ -13,6 +13,7 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    WALK_ALIASES,
     AccumulatorName,
     Arch,
     Backend,
@@ -21,6 +22,7 @@ from pipegen.vocabulary import (
     Op,
     ProducerKind,
     Style,
+    Walk,
 )
 
 
@@ -216,6 +218,18 @@ class Reduce(Section):
     )
 
 
+class DimensionSemantics(Section):
+    """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
+
+    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None,
+        description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
+    )
+    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None, description="Output tiles: parallel, the default, with a CTA for each."
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -235,6 +249,7 @@ class KernelDescription(Section):
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
     reduce: Reduce = Reduce()
+    dimension_semantics: DimensionSemantics = DimensionSemantics()
 
 
 def json_schema() -> dict[str, Any]:

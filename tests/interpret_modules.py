@@ -1,100 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs emitted Pallas modules in jax's GPU interpreter, as tests ask for it: a program of its own,
-for an interpreter that need not be the one that runs the tests.
+"""Runs emitted Pallas modules in jax's interpreter: `python interpret_modules.py CASES.json`.
 
-Reads a JSON list of jobs, writes a JSON list of results. A job:
-  text       source of the module
-  size       M, N, K, L
-  constants  module constants to change, by name
-  blocks     CTAs (clusters) that share the tiles. To a kernel that takes them by cluster launch
-             control a loop of ours hands them out: the interpreter grants no query. 0 leaves it so
+A program of its own, which needs jax and numpy only, so that the tests run it with any Python.
+CASES.json is a list of {"module": path, "set": {constant: value}}. For each case one
+line of JSON is printed: how it ended, with which jax and Python. A module runs with the sizes of
+its own `--interpret`; `set` gives its constants other values first, such as more stages.
 """
 
 import contextlib
-import functools
+import importlib.util
 import io
 import json
-import os
+import logging
+import platform
 import sys
-import types
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-os.environ["NPROC"] = "64"  # XLA's threads: every warp that waits takes one
-
-
-def hand_out(plgpu, lax, blocks):
-    """Lets `blocks` CTAs share what one CTA a tile would do; returns what undoes it."""
-    kernel, loop = plgpu.kernel, plgpu.dynamic_scheduling_loop
-    tiles = []
-
-    def fewer_blocks(*arguments, grid, **others):
-        tiles.append(grid[0])
-        return kernel(*arguments, grid=(min(blocks, grid[0]),), **others)
-
-    def every_other_tile(grid_names, *, thread_axis, init_carry):
-        assert thread_axis == "warpgroup"
-
-        def decorator(body):
-            first, step = lax.axis_index(grid_names[0]), min(blocks, tiles[-1])
-
-            def one_tile(count, carry):
-                index = (first + count * step,)
-                return body(plgpu_loop_info(index=index, local_index=count), carry=carry)
-
-            return lax.fori_loop(0, (tiles[-1] - 1 - first + step) // step, one_tile, init_carry)
-
-        return decorator
-
-    plgpu_loop_info = functools.partial(types.SimpleNamespace, num_local_steps=None)
-    plgpu.kernel, plgpu.dynamic_scheduling_loop = fewer_blocks, every_other_tile
-
-    def undo():
-        plgpu.kernel, plgpu.dynamic_scheduling_loop = kernel, loop
-
-    return undo
+import interpreters
+import jax
 
 
-def run(job):
-    """One job's result: whether the numbers are right, races, and what was raised."""
-    from jax import lax
-    from jax.experimental.pallas import mosaic_gpu as plgpu
-
-    module = types.ModuleType("job")
-    exec(compile(job["text"], "job.py", "exec"), module.__dict__)
-    for name, value in job.get("constants", {}).items():
-        assert hasattr(module, name), name
+def load(path: Path, constants: dict[str, Any]) -> ModuleType:
+    """The module, with other values of some of its constants."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, value in constants.items():
+        if not hasattr(module, name):
+            raise AttributeError(f"{path.name} has no constant {name}")
         setattr(module, name, value)
-    blocks = job.get("blocks", 0)
-    clc = "dynamic_scheduling_loop" in job["text"]
-    undo = hand_out(plgpu, lax, blocks) if blocks and clc else lambda: None
-    parameters = {"inline_mgpu": "ignore"} if clc else {}
-    interpret = plgpu.InterpretGPUParams(detect_races=True, **parameters)
-    ctas = getattr(module, "CLUSTER_M", 1) * getattr(module, "CLUSTER_N", 1)
-    arguments = {} if clc else {"sm_count": (blocks or 2) * ctas}
-    printed, error, passed = io.StringIO(), "", False
+    return module
+
+
+def verdict(code: int, said: str, raced: bool) -> str:
+    """One word for how a run ended."""
+    if raced or "RACE DETECTED" in said:
+        return "race"
+    if "FAIL" in said or code:
+        return "fail"
+    return "pass" if "PASS" in said else "skip" if "SKIP" in said else "silent"
+
+
+def run(case: dict[str, Any]) -> dict[str, Any]:
+    """One case: its verdict, and what was said."""
+    said, begin = io.StringIO(), time.perf_counter()
+    log = logging.StreamHandler(said)
+    logging.getLogger().addHandler(log)
     try:
-        with contextlib.redirect_stdout(printed):
-            launch = functools.partial(module.launch, interpret=interpret, **arguments)
-            passed = module.check(launch, *job["size"])
-    except Exception as raised:  # whatever it is, the test must see it
-        error = f"{type(raised).__name__}: {raised}"
+        with contextlib.redirect_stdout(said):
+            code = load(Path(case["module"]), case["set"]).main(["--interpret"])
+        word = verdict(code, said.getvalue(), code == 0 and raced(said.getvalue()))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", file=said)
+        word = "race" if "RACE DETECTED" in said.getvalue() else "error"
+        interpreters.reset()
     finally:
-        undo()
-    races = printed.getvalue().count("RACE DETECTED")
-    return {"passed": passed, "races": races, "error": error}
+        logging.getLogger().removeHandler(log)
+    return {
+        **case,
+        "verdict": word,
+        "said": said.getvalue()[-2000:],
+        "seconds": round(time.perf_counter() - begin, 2),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
 
 
-def main() -> int:
-    import jax
+def raced(said: str) -> bool:
+    """What the race detector's state says; a module that skipped ran nothing."""
+    return "SKIP" not in said and interpreters.races_found()
 
-    jax.config.update("jax_platforms", "cpu")
-    results = []
-    for job in json.load(sys.stdin):
-        results.append(run(job))
-        if results[-1]["error"]:
-            break  # the interpreter's state is not to be relied on
-    print(json.dumps(results))
-    return 0
+
+def main() -> None:
+    cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    interpreters.prepare()
+    for case in cases:
+        print(json.dumps(run(case)), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -214,7 +214,7 @@ def interpreted(jobs):
     if python is None:
         pytest.skip("no Python with jax 0.11 or later, whose interpreter has TMEM, is on the path")
     done = subprocess.run(
-        [python, str(ROOT / "tests" / "interpret_modules.py")],
+        [python, str(ROOT / "tests" / "interpret_blackwell.py")],
         input=json.dumps(jobs),
         capture_output=True,
         text=True,

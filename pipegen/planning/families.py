@@ -15,6 +15,7 @@ from pipegen.planning.gemm_rowsum_sm100 import plan_gemm_rowsum_sm100
 from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
+from pipegen.planning.gemm_sm90_pallas_call import fill_pallas_call, plan_gemm_sm90_pallas_call
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
@@ -86,6 +87,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_sm100_pallas": Family(
         ("tma", "mma", "epilogue"), GEMM_RULES | {"PG242"}, fill_gemm, plan_gemm_sm100_pallas
+    ),
+    "gemm_sm90_pallas_call": Family(
+        ("producer", "consumer"), GEMM_RULES, fill_pallas_call, plan_gemm_sm90_pallas_call
     ),
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
     "stream_threads": Family(

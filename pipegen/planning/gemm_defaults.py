@@ -6,7 +6,7 @@ from typing import Any
 from pipegen.arithmetic import consumer_registers, pallas_consumer_registers
 from pipegen.hardware import HARDWARE, SWIZZLE_BYTES
 from pipegen.planning.turns import TURN_WARPGROUPS
-from pipegen.vocabulary import DTYPE
+from pipegen.vocabulary import DTYPE, ONE_STREAM_STYLES
 
 # K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
 # keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
@@ -86,14 +86,14 @@ def blackwell_warpgroups(backend: str, tiles: str) -> dict[str, int]:
 
 def _consumer_warpgroups(tile_m: int, style: str) -> int:
     # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
-    return 2 if tile_m % 128 == 0 and style != "emit-pipeline" else 1
+    return 2 if tile_m % 128 == 0 and style not in ONE_STREAM_STYLES else 1
 
 
 def _fill_roles(
     roles: dict[str, dict[str, Any]], kernel: dict[str, Any], tile: dict[str, int], turns: bool
 ) -> None:
     producer, consumer = roles["producer"], roles["consumer"]
-    if kernel["style"] == "emit-pipeline":
+    if kernel["style"] in ONE_STREAM_STYLES:
         # One warpgroup loads and computes: there is no producer, and nothing to split.
         producer["warpgroups"] = 0 if producer["warpgroups"] is None else producer["warpgroups"]
         consumer["warpgroups"] = consumer["warpgroups"] or 1

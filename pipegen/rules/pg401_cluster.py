@@ -74,6 +74,8 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
         return tuple(c for c in every if c[0] % 2 == 0), "a pair is two CTAs side by side along M"
     if style == "emit-pipeline":
         return CLUSTERS[:1], "emit-pipeline kernels share an SM by twos, and no tiles in a cluster"
+    if style == "pallas-call":
+        return CLUSTERS[:1], "pl.pallas_call has no clusters"
     if backend == "pallas" and description.kernel.arch == "sm_100a":
         if description.cluster.cta_group == 2:
             return CLUSTERS[1:2], (
