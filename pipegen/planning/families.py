@@ -17,8 +17,10 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
 from pipegen.planning.mixed_defaults import fill_mixed
 from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
+from pipegen.planning.mixed_sm90_pallas import plan_mixed_sm90_pallas
 from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.stream.defaults import fill_stream
@@ -79,12 +81,18 @@ FAMILIES: dict[str, Family] = {
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),
+    "gemm_sm100_pallas": Family(
+        ("tma", "mma", "epilogue"), GEMM_RULES | {"PG242"}, fill_gemm, plan_gemm_sm100_pallas
+    ),
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
+    ),
+    "mixed_gemm_sm90_pallas": Family(
+        ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_pallas
     ),
     "mixed_gemm_sm100": Family(
         ("tma", "mma", "transform", "epilogue"), MIXED_RULES, fill_mixed, plan_mixed_sm100_cute
