@@ -43,10 +43,10 @@ def pallas_call_budget(description: KernelDescription) -> SmemBudget:
     stages, buffers = (description.pipeline[name].stages for name in ("mainloop", "epilogue"))
     # The ring first: it works for all of K, the buffers once for each tile.
     held = 1 if buffers == "auto" else buffers
-    if stages == "auto":
-        possible = range(1, min(MOST_STAGES, capacity // max(1, sum(operands))) + 1)
-        stages = max((s for s in possible if total(s, held) <= capacity), default=0)
-    choices = tuple(b for b in range(1, subtiles + 1) if total(stages, b) <= capacity)
+    possible = range(1, min(MOST_STAGES, capacity // max(1, sum(operands))) + 1)
+    fitting = max((count for count in possible if total(count, held) <= capacity), default=0)
+    chosen = fitting if stages == "auto" else stages
+    choices = tuple(b for b in range(1, subtiles + 1) if total(chosen, b) <= capacity)
     if buffers == "auto":
         held = max(choices, default=1)
     return SmemBudget(
@@ -56,6 +56,6 @@ def pallas_call_budget(description: KernelDescription) -> SmemBudget:
         buffer_bytes=buffer,
         epi_tile_mn=(m, columns),
         subtiles=subtiles,
-        split=SmemSplit(stages, held, stages * MBARRIER_BYTES, total(stages, held)),
+        split=SmemSplit(chosen, held, chosen * MBARRIER_BYTES, total(chosen, held)),
         buffer_choices=choices,
     )
