@@ -197,6 +197,10 @@ class Role(Section):
     body: str | None = Field(
         default=None, description="custom only: Python text of the body of a stage; the identity."
     )
+    start: float | None = Field(
+        default=None,
+        description="custom only: what results that are kept over a panel begin with; 0.",
+    )
     finish: str | None = Field(
         default=None,
         description="custom only: Python text that ends a panel, before what is kept is stored.",

@@ -31,12 +31,21 @@ from pipegen.planning.custom.reading import (
     words_of,
 )
 
-# Names of the emitted kernel that a tensor, a ring or a role would hide.
+# Names of the emitted file that a tensor, a ring or a role would hide, and those that only a role's
+# function or only a tensor's argument would.
 TAKEN = frozenset(
-    "thread warp_idx first step panel panels tile tiles lane storage stream launch custom check main "
-    "reference custom_kernel cute cutlass cuda cudart pipeline memory cpasync primitives array sys "
-    "os argparse functools rows columns numbers operand matrix partition_tma load_part store_part "
-    "load_global store_global copy_global gmem torch m n store_read".split()
+    "thread columns cute cutlass cuda cudart pipeline memory cpasync primitives array sys os argparse "
+    "functools custom custom_kernel launch check main reference operand sizes part_of make_part "
+    "load_part store_part add_rows store_kept partition_tma copy_async copy_global load_global "
+    "store_global stages_layout tile_layout compile_custom max_blocks torch range int str max min len "
+    "zip set bool print map".split()
+)
+TAKEN_BY_ROLES = frozenset(
+    "first step panel panels tile tiles storage group stores thread_idx warp_idx".split()
+)
+TAKEN_BY_TENSORS = frozenset(
+    "load store rows numbers gmem problem stream panels tiles values row_values m n i j "
+    "inputs outputs".split()
 )
 
 
@@ -89,7 +98,8 @@ def _names(description: KernelDescription) -> Iterator[Problem]:
             others = {
                 "role": {*description.tensor, *description.pipeline},
             }.get(section, set())
-            if not plain or name.startswith("_") or keyword.iskeyword(name) or name in TAKEN:
+            hidden = TAKEN | (TAKEN_BY_ROLES if section == "role" else TAKEN_BY_TENSORS)
+            if not plain or name.startswith("_") or keyword.iskeyword(name) or name in hidden:
                 why = "the emitted kernel needs a name of its own in lower case"
             elif len(name) > 20:
                 why = f"is {len(name)} characters long; a table of the kernel has 20"

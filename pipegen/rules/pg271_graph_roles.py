@@ -17,6 +17,7 @@ Use instead
     Another role between, or the kind that the message names.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -135,6 +136,15 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
             allowed="a tensor or a ring at each side of a role",
             nearest=f'tensor.out.write = "{role.name}"',
         )
+    elif role.kind != "thread" and (role.body or role.finish or role.start is not None):
+        key = next(key for key in ("body", "finish", "start") if getattr(role, key) is not None)
+        yield Problem(
+            f"{role.name} is of kind {role.kind}, which moves tiles as they are",
+            f"role.{role.name}.{key}",
+            getattr(role, key),
+            "no value",
+            "leave the key out",
+        )
     elif role.kind in MOVERS and not role.outputs:
         yield Problem(
             f"{role.name} gives nothing on; it has {_ends(role)}",
@@ -174,13 +184,31 @@ def _thread(role: RoleNode) -> Iterator[Problem]:
     for part in role.writes:
         if "M" not in part.dims:
             yield _no_rows(f"tensor.{part.name}.shape", "N")
-    if role.kind in ("thread",) and role.finish is not None and not role.kept:
+    for key in ("finish", "start"):
+        if getattr(role, key) is not None and not role.kept:
+            yield Problem(
+                f"{role.name} keeps nothing over a panel",
+                f"role.{role.name}.{key}",
+                getattr(role, key),
+                "no value",
+                "leave the key out",
+            )
+    tiles = [part for ring in role.inputs for part in ring.parts] + list(role.reads)
+    if role.kept and not any("N" in part.dims for part in tiles):
         yield Problem(
-            f"{role.name} keeps nothing over a panel that it could finish",
-            f"role.{role.name}.finish",
-            role.finish,
-            "no value",
-            "leave the key out",
+            f"{role.kept[0].name} would be what {role.name} keeps over a panel's tiles, and it takes "
+            "none",
+            f"role.{role.name}",
+            allowed="a ring of tiles, or a role of its own for it",
+            nearest=f'pipeline.tiles.edge = "load -> {role.name}"',
+        )
+    if role.start is not None and not math.isfinite(role.start):
+        yield Problem(
+            "the check could not compare it",
+            f"role.{role.name}.start",
+            str(role.start),
+            "a finite number",
+            "-1e30",
         )
 
 

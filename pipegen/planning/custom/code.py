@@ -208,7 +208,7 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     outputs = tuple(ring for ring in role.outputs if ring not in panel_out)
 
     start = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()" for ring in panel_in]
-    start += [f"{part.name}_kept.fill(0.0)" for part in kept]
+    start += [f"{part.name}_kept.fill({float(role.start or 0.0)!r})" for part in kept]
 
     step = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()" for ring in inputs]
     step += [f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()" for ring in outputs]

@@ -62,6 +62,7 @@ class RoleNode:
     writes: tuple[Part, ...] = ()
     body: str | None = None
     finish: str | None = None
+    start: float | None = None
 
     @property
     def every(self) -> Every:

@@ -215,6 +215,7 @@ def read_graph(description: KernelDescription) -> Graph | None:
             tuple(tensors[name] for name in words.writes.get(role, ())),
             description.role[role].body if role in description.role else None,
             description.role[role].finish if role in description.role else None,
+            description.role[role].start if role in description.role else None,
         )
         for role in words.roles()
     )
