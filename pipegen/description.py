@@ -149,7 +149,7 @@ class Pipeline(Section):
     )
     edge: str | None = Field(
         default=None,
-        description='custom only: the roles it connects, "load -> sum, copy" or "left, right -> add".',
+        description='custom only: the roles it connects, "load -> sum, copy".',
     )
     holds: str | None = Field(
         default=None,

@@ -79,7 +79,7 @@ def test_a_missing_commit_hangs():
 
 
 def test_a_wrong_first_phase():
-    """A producer that begins with phase 0 waits for a release; a consumer with 1 reads too early."""
+    """A producer that begins with 0 waits for a release; a consumer with 1 reads too early."""
     assert kind(replace(TMA, producers=(End("load", 1, 64, 64, phase=0),))) == "deadlock"
     early = (End("a warp", 1, phase=1), End("the others", 3))
     assert kind(replace(TMA, consumers=early)) == "race"
@@ -146,10 +146,7 @@ def test_two_ways_of_which_one_holds_a_panel_back(stages, tiles, fault, every_or
     panel = RingModel("mean", 1, 1, 1, (End("mean", 1),), (End("scale", 1),))
     steps = {
         "load": [Step((), ("x",), ("x",), ())] * (2 * tiles),
-        "mean": (
-            [Step(("x",), (), (), ("x",))] * tiles + [Step((), ("mean",), ("mean",), ())]
-        )
-        * 2,
+        "mean": ([Step(("x",), (), (), ("x",))] * tiles + [Step((), ("mean",), ("mean",), ())]) * 2,
         "scale": (
             [Step(("mean",), (), (), ())]
             + [Step(("x",), (), (), ("x",))] * tiles

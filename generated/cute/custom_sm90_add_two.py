@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom.py.j2 e1c78f9c78a3
-# text: e3f848f2c95a
+# text: e3f81c095e2e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -156,8 +156,8 @@ def add(
 ):
     """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
-    y: a stage of y, (TILE_M, TILE_N) bf16 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
+    y: a stage, (TILE_M, TILE_N) bf16 in SMEM
     out: this thread's part, which is stored
     columns: of the matrix, from this tile's first on
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom.py.j2 e1c78f9c78a3
-# text: fe236069d64c
+# text: 93df93a84a46
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -114,7 +114,7 @@ class SharedStorage:  # 196864 B: 256 + 3 * 16384 + 3 * 32768 + 3 * 16384
     raw_barriers: cute.struct.MemRange[cutlass.Int64, 2 * RAW_STAGES]
     wide_barriers: cute.struct.MemRange[cutlass.Int64, 2 * WIDE_STAGES]
     done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
-    raw_x: cute.struct.Align[
+    raw: cute.struct.Align[
         cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * RAW_STAGES], 128
     ]
     wide: cute.struct.Align[
@@ -161,14 +161,14 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 
 # ==== Yours: the bodies ==========================================================================
 @cute.jit
-def convert(x: cute.Tensor, wide: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
+def convert(raw: cute.Tensor, wide: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
     """Yours; as written, the identity. CONVERT_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of raw, (TILE_M, TILE_N) bf16 in SMEM
+    raw: a stage, x, (TILE_M, TILE_N) bf16 in SMEM
     wide: the stage to fill
     columns: of the matrix, from this tile's first on
     """
-    values = load_part(x, CONVERT_WARPS, thread)
+    values = load_part(raw, CONVERT_WARPS, thread)
     store_part(values, wide, CONVERT_WARPS, thread)
 
 
@@ -176,7 +176,7 @@ def convert(x: cute.Tensor, wide: cute.Tensor, columns: cutlass.Int32, thread: c
 def compute(wide: cute.Tensor, done: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
     """Yours; as written, the identity. COMPUTE_WARPS warps, this is thread `thread` of them.
 
-    wide: a stage of wide, (TILE_M, TILE_N) f32 in SMEM
+    wide: a stage, (TILE_M, TILE_N) f32 in SMEM
     done: the stage to fill
     columns: of the matrix, from this tile's first on
     """
@@ -188,7 +188,7 @@ def compute(wide: cute.Tensor, done: cute.Tensor, columns: cutlass.Int32, thread
 def save(done: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
     """Yours; as written, the identity. SAVE_WARPS warps, this is thread `thread` of them.
 
-    done: a stage of done, (TILE_M, TILE_N) bf16 in SMEM
+    done: a stage, (TILE_M, TILE_N) bf16 in SMEM
     out: this thread's part, which is stored
     columns: of the matrix, from this tile's first on
     """
@@ -229,7 +229,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    raw_x_smem = storage.raw_x.get_tensor(stages_layout(TILE_M, TILE_N, RAW_STAGES))
+    raw_smem = storage.raw.get_tensor(stages_layout(TILE_M, TILE_N, RAW_STAGES))
     wide_smem = storage.wide.get_tensor(stages_layout(TILE_M, TILE_N, WIDE_STAGES))
     done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
 
@@ -269,7 +269,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
                 raw_stage = raw_consumer.wait_and_advance()
                 wide_stage = wide_producer.acquire_and_advance()
                 convert(
-                    raw_x_smem[None, None, raw_stage.index],
+                    raw_smem[None, None, raw_stage.index],
                     wide_smem[None, None, wide_stage.index],
                     columns - tile * TILE_N,
                     thread,
@@ -325,15 +325,15 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
     else:
         # ---- load: loads by TMA: x -> raw, once a tile -------------------------------------------
         raw_producer = raw_ring.make_producer()
-        raw_x_to, raw_x_from = partition_tma(tma_x, raw_x_smem, (TILE_M, TILE_N))
+        raw_to, raw_from = partition_tma(tma_x, raw_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):
             for tile in cutlass.range(tiles, unroll=1):
                 raw_stage = raw_producer.acquire_and_advance()
-                raw_x_tile = raw_x_from[None, panel, tile]
+                raw_tile = raw_from[None, panel, tile]
                 cute.copy(
                     tma_x.atom,
-                    raw_x_tile,
-                    raw_x_to[None, raw_stage.index],
+                    raw_tile,
+                    raw_to[None, raw_stage.index],
                     tma_bar_ptr=raw_stage.barrier,
                 )
                 raw_stage.commit()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom.py.j2 e1c78f9c78a3
-# text: 312baa0bc570
+# text: 4053754e3705
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -282,11 +282,11 @@ def add(
 ):
     """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
-    v: a stage of v, (TILE_M, 1) f32 in SMEM
-    b: a stage of b, (1, TILE_N) bf16 in SMEM
-    w: a stage of w, (TILE_M, TILE_N) f32 in SMEM
-    seen: a stage of seen, (TILE_M, TILE_N) bf16 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
+    v: a stage, (TILE_M, 1) f32 in SMEM
+    b: a stage, (1, TILE_N) bf16 in SMEM
+    w: a stage, (TILE_M, TILE_N) f32 in SMEM
+    seen: a stage, (TILE_M, TILE_N) bf16 in SMEM
     done: the stage to fill
     total: ROWS f32 that this thread keeps over a panel
     columns: of the matrix, from this tile's first on
@@ -319,7 +319,7 @@ def add_finish(total: cute.Tensor, thread: cutlass.Int32):
 def copy(x: cute.Tensor, again: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
     """Yours; as written, the identity. COPY_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     again: this thread's part, which is stored
     columns: of the matrix, from this tile's first on
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom.py.j2 e1c78f9c78a3
-# text: 6fda80134583
+# text: 3bd41f73eed5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -176,8 +176,8 @@ def scale(
 ):
     """Yours. SCALE_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
-    v: a stage of v, (TILE_M, 1) f32 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
+    v: a stage, (TILE_M, 1) f32 in SMEM
     done: the stage to fill
     columns: of the matrix, from this tile's first on
     """

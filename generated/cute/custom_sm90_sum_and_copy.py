@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom.py.j2 e1c78f9c78a3
-# text: 41bbda5a9734
+# text: e32b619889a0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -167,7 +167,7 @@ def add_rows(
 def add(x: cute.Tensor, sums: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
     """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     sums: ROWS f32 that this thread keeps over a panel
     columns: of the matrix, from this tile's first on
     """
@@ -186,7 +186,7 @@ def add_finish(sums: cute.Tensor, thread: cutlass.Int32):
 def copy(x: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
     """Yours; as written, the identity. COPY_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     out: this thread's part, which is stored
     columns: of the matrix, from this tile's first on
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom.py.j2 e1c78f9c78a3
-# text: 3591391b6820
+# text: 2b67f3ce4f30
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -161,7 +161,7 @@ def top(
 ):
     """Yours. TOP_WARPS warps, this is thread `thread` of them.
 
-    x: a stage of x, (TILE_M, TILE_N) bf16 in SMEM
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     first: ROWS f32 that this thread keeps over a panel
     second: ROWS f32 that this thread keeps over a panel
     columns: of the matrix, from this tile's first on

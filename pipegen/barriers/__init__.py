@@ -2,7 +2,7 @@
 """A small exhaustive model of mbarriers: phases, arrive counts and bytes, lap by lap.
 
 `machine` runs programs of waits, arrivals and copies in every order. `rings` writes those programs
-for a ring buffer, for groups in turn, and for a graph of roles. `plans` does so for a kernel's plan.
+for a ring buffer, for groups in turn, and for a graph of roles; `plans` for a kernel's plan.
 """
 
 from pipegen.barriers.machine import Finding, System, explore

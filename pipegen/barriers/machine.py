@@ -126,7 +126,7 @@ def _moves(system: System, state: State) -> Iterator[tuple[str, State, str]]:
 
 
 def _count(system: System, phases: Phases, index: int, arrivals: int, more: int) -> Phases:
-    """The phases after arrivals and bytes at one barrier; arrivals one by one, bytes with the first."""
+    """The phases after arrivals, one by one, and bytes, with the first, at one barrier."""
     pending, bytes_pending, completed = phases[index]
     bytes_pending += more
     count = system.barriers[index].count

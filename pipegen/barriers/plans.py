@@ -6,7 +6,6 @@ CTAs of a cluster receive what this one loads, so that a wrong count does not co
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
 
 from pipegen.barriers.machine import Finding
 from pipegen.barriers.rings import End, RingModel, find_in_ring, find_in_turns
@@ -54,14 +53,10 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
             if model is None:
                 skipped.append(Skipped(pipeline.name, f"no facts about {pipeline.construct}"))
                 continue
-            finding = cached(replace(model, name="ring"))
+            finding = find_in_ring(replace(model, name="ring"))
         if finding is not None:
             found.append((pipeline.name, finding))
     return found, skipped
-
-
-# Many kernels have the same ring: tried once.
-cached = cache(find_in_ring)
 
 
 def threads_of(plan: Plan, role: str) -> int:
@@ -97,7 +92,6 @@ def custom_ring(plan: Plan, pipeline: PipelinePlan) -> RingModel:
     alone = Numbers(graph, plan.description.kernel.arch).alone(graph.ring(pipeline.name))
     return replace(
         alone,
-        stages=min(pipeline.stages, MODELLED_STAGES),
         full_count=pipeline.full_arrive_count or 0,
         empty_count=pipeline.empty_arrive_count or 0,
     )

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from pipegen.barriers.machine import LIMIT, Barrier, Finding, Op, System, explore
 
@@ -43,7 +44,7 @@ class RingModel:
 class Step:
     """One pass of a role: the stages it waits for, those it acquires, and what it then gives on.
 
-    A stage that is taken may stay open over several passes, until a later one commits or releases it.
+    A stage may stay open over several passes, until a later one commits or releases it.
     """
 
     takes: tuple[str, ...] = ()
@@ -144,6 +145,7 @@ def ring_system(ring: RingModel) -> System:
     return agents.system()
 
 
+@lru_cache(maxsize=1024)
 def find_in_ring(ring: RingModel, limit: int = LIMIT) -> Finding | None:
     """The fault of a ring on its own, in any order of events."""
     return explore(ring_system(ring), limit)

@@ -40,9 +40,7 @@ MIXED_RULES = frozenset(
 )
 
 # [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
-CUSTOM_RULES = frozenset(
-    ("PG270", "PG271", "PG272", "PG273", "PG274", "PG275", "PG276", "PG277", "PG401")
-)
+CUSTOM_RULES = frozenset(("PG270", "PG271", "PG272", "PG274", "PG273", "PG275", "PG276"))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 

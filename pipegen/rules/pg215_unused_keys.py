@@ -4,6 +4,8 @@
 What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.promote_every, the registers of roles,
     producer warpgroups and consumer warps in a stream kernel; the keys of [stream] in all others.
+    What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
+    what only a GEMM or a stream has.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -26,7 +28,12 @@ GENERAL = True
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
-    unused = _unused_by_stream(description) if op == "stream" else _unused_by_others(description)
+    if op == "custom":
+        unused = _unused_by_custom(description)
+    else:
+        unused = _only_of_graphs(description)
+        by_op = _unused_by_stream if op == "stream" else _unused_by_others
+        unused |= by_op(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
@@ -59,3 +66,36 @@ def _unused_by_others(description: KernelDescription) -> dict[str, object]:
     """What was given of [stream]; rule PG108 speaks about y."""
     blocks = description.stream.blocks_per_sm
     return {} if blocks == "auto" else {"stream.blocks_per_sm": blocks}
+
+
+def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that describe the user's own graph."""
+    found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    for section, keys in (
+        ("pipeline", ("edge", "holds", "dtype", "shape")),
+        ("role", ("kind", "body", "start", "finish")),
+    ):
+        for name, entry in getattr(description, section).items():
+            for key in keys:
+                if getattr(entry, key) is not None:
+                    found[f"{section}.{name}.{key}"] = getattr(entry, key)
+    return found
+
+
+def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that belong to the other ops: anything but its usual value."""
+    usual = KernelDescription(kernel=description.kernel)
+    found: dict[str, object] = {}
+    for section in ("dtype", "layout", "cluster", "scheduler", "stream"):
+        given, plain = getattr(description, section), getattr(usual, section)
+        for key in type(given).model_fields:
+            value = getattr(given, key)
+            if value != getattr(plain, key):
+                found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
+    if description.tile.k is not None:
+        found["tile.k"] = description.tile.k
+    for name, ring in description.pipeline.items():
+        for key in ("try_ahead", "defer_sync", "expected_tx"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = True
+    return found

@@ -34,18 +34,94 @@ from pipegen.planning.custom.reading import (
 # Names of the emitted file that a tensor, a ring or a role would hide, and those that only a role's
 # function or only a tensor's argument would.
 TAKEN = frozenset(
-    "thread columns cute cutlass cuda cudart pipeline memory cpasync primitives array sys os argparse "
-    "functools custom custom_kernel launch check main reference operand sizes part_of make_part "
-    "load_part store_part add_rows store_kept partition_tma copy_async copy_global load_global "
-    "store_global stages_layout tile_layout compile_custom max_blocks torch range int str max min len "
-    "zip set bool print map".split()
+    (
+        "thread",
+        "columns",
+        "cute",
+        "cutlass",
+        "cuda",
+        "cudart",
+        "pipeline",
+        "memory",
+        "cpasync",
+        "primitives",
+        "array",
+        "sys",
+        "os",
+        "argparse",
+        "functools",
+        "custom",
+        "custom_kernel",
+        "launch",
+        "check",
+        "main",
+        "reference",
+        "operand",
+        "sizes",
+        "part_of",
+        "make_part",
+        "load_part",
+        "store_part",
+        "add_rows",
+        "store_kept",
+        "partition_tma",
+        "copy_async",
+        "copy_global",
+        "load_global",
+        "store_global",
+        "stages_layout",
+        "tile_layout",
+        "compile_custom",
+        "max_blocks",
+        "torch",
+        "range",
+        "int",
+        "str",
+        "max",
+        "min",
+        "len",
+        "zip",
+        "set",
+        "bool",
+        "print",
+        "map",
+    )
 )
 TAKEN_BY_ROLES = frozenset(
-    "first step panel panels tile tiles storage group stores thread_idx warp_idx".split()
+    (
+        "first",
+        "step",
+        "panel",
+        "panels",
+        "tile",
+        "tiles",
+        "storage",
+        "group",
+        "stores",
+        "thread_idx",
+        "warp_idx",
+    )
 )
 TAKEN_BY_TENSORS = frozenset(
-    "load store rows numbers gmem problem stream panels tiles values row_values m n i j "
-    "inputs outputs".split()
+    (
+        "load",
+        "store",
+        "rows",
+        "numbers",
+        "gmem",
+        "problem",
+        "stream",
+        "panels",
+        "tiles",
+        "values",
+        "row_values",
+        "m",
+        "n",
+        "i",
+        "j",
+        "inputs",
+        "outputs",
+    )
 )
 
 
@@ -118,10 +194,13 @@ def _names(description: KernelDescription) -> Iterator[Problem]:
 def _held(description: KernelDescription) -> Iterator[Problem]:
     """What a stage of a mover's ring holds."""
     words = words_of(description)
+    fed = {target for _, targets in words.edges.values() for target in targets}
     for name, (sources, _) in words.edges.items():
         readable = [tensor for source in sources for tensor in words.reads.get(source, ())]
         movers = [source for source in sources if kind_of(description, words, source) in MOVERS]
         entry = description.pipeline[name]
+        if any(source in fed for source in movers):
+            continue  # rule PG271: no mover takes a ring
         if not movers:
             if entry.holds is not None:
                 yield Problem(

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
+from pipegen.planning.custom.code import arguments_of
 from pipegen.planning.custom.graph import Graph, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.reading import MOVERS, read_graph
@@ -112,8 +113,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
     key = f"role.{role.name}.kind"
     if role.kind in MOVERS and (role.inputs or role.writes or not role.reads):
         yield Problem(
-            "a mover fills rings from GMEM and does nothing else; "
-            f"{role.name} has {_ends(role)}",
+            "a mover fills rings from GMEM and does nothing else; " f"{role.name} {_ends(role)}",
             key,
             role.kind,
             '"thread"',
@@ -122,7 +122,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
     elif role.kind == "tma_store" and not _stores_one(role):
         yield Problem(
             "it stores the tiles of one ring, as they are, to one tensor of their type and shape; "
-            f"{role.name} has {_ends(role)}",
+            f"{role.name} {_ends(role)}",
             key,
             role.kind,
             '"thread"',
@@ -131,7 +131,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
     elif not (role.inputs or role.reads) or not (role.outputs or role.writes):
         missing = "takes nothing in" if role.outputs or role.writes else "gives nothing on"
         yield Problem(
-            f"{role.name} {missing}; it has {_ends(role)}",
+            f"{role.name} {missing}: it {_ends(role)}",
             f"role.{role.name}",
             allowed="a tensor or a ring at each side of a role",
             nearest=f'tensor.out.write = "{role.name}"',
@@ -147,7 +147,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
         )
     elif role.kind in MOVERS and not role.outputs:
         yield Problem(
-            f"{role.name} gives nothing on; it has {_ends(role)}",
+            f"{role.name} gives nothing on: it {_ends(role)}",
             f"role.{role.name}",
             allowed="an edge that begins at it",
             nearest=f'pipeline.tiles.edge = "{role.name} -> store"',
@@ -168,10 +168,9 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
 
 
 def _thread(role: RoleNode) -> Iterator[Problem]:
-    arguments = [part.name for ring in (*role.inputs, *role.outputs) for part in ring.parts]
-    arguments += [part.name for part in (*role.reads, *role.writes)]
-    twice = [name for name, count in Counter(arguments).items() if count > 1]
-    if role.kind == "thread" and twice:
+    twice = [name for name, count in Counter(arguments_of(role)).items() if count > 1]
+    itself = any(ring in role.outputs for ring in role.inputs)
+    if role.kind == "thread" and twice and not itself:
         yield Problem(
             f"its body would have two arguments {twice[0]}",
             f"role.{role.name}",
@@ -196,8 +195,7 @@ def _thread(role: RoleNode) -> Iterator[Problem]:
     tiles = [part for ring in role.inputs for part in ring.parts] + list(role.reads)
     if role.kept and not any("N" in part.dims for part in tiles):
         yield Problem(
-            f"{role.kept[0].name} would be what {role.name} keeps over a panel's tiles, and it takes "
-            "none",
+            f"{role.name} would keep {role.kept[0].name} over a panel's tiles, and takes none",
             f"role.{role.name}",
             allowed="a ring of tiles, or a role of its own for it",
             nearest=f'pipeline.tiles.edge = "load -> {role.name}"',
@@ -241,4 +239,4 @@ def _ends(role: RoleNode) -> str:
         ("writes", [part.name for part in role.writes]),
     ]
     words = [f"{verb} {listing(names)}" for verb, names in found if names]
-    return "; ".join(words) or "no edge"
+    return "; ".join(words) or "has no edge"

@@ -49,8 +49,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if m not in rows:
         most = max((role.warps for role in graph.roles), default=1)
         yield Problem(
-            f"up to {most} warps share the rows, a thread has at most {MOST_ELEMENTS} elements of a "
-            f"tile, and TMA moves whole {VECTOR_BYTES} bytes of a column vector",
+            f"up to {most} warps share the rows, a thread has at most {MOST_ELEMENTS} elements of "
+            f"a tile, and TMA moves whole {VECTOR_BYTES} bytes of a column vector",
             "tile.m",
             m,
             listing(rows) or "fewer columns",
@@ -111,7 +111,11 @@ def _bytes(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
                     ),
                     nearest_number(
                         graph.tile[1],
-                        [c for c in COLUMNS if c // WARP * DTYPE[part.dtype].bytes in CP_ASYNC_BYTES],
+                        [
+                            c
+                            for c in COLUMNS
+                            if c // WARP * DTYPE[part.dtype].bytes in CP_ASYNC_BYTES
+                        ],
                     ),
                 )
     for name, ring in description.pipeline.items():

@@ -46,11 +46,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                 "it is read, not written", key, tensor.expect, "no value", "leave the key out"
             )
         else:
-            used = {
-                node.id
-                for node in ast.walk(ast.parse(tensor.expect, mode="eval"))
-                if isinstance(node, ast.Name)
-            }
+            used = names_in(tensor.expect)
             unknown = sorted(used - {*read, "torch"})
             if unknown:
                 yield Problem(
@@ -60,3 +56,12 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                     listing([*read, "torch"]),
                     f'"{read[0]}"' if read else "",
                 )
+
+
+def names_in(text: str) -> set[str]:
+    """The names of an expression; none if it is no Python, of which rule PG270 speaks."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

@@ -8,8 +8,8 @@ vector the matrix that repeats it, and where the result has rows only, the sums 
 import textwrap
 from dataclasses import dataclass
 
-from pipegen.planning.custom.code import arguments_of, upper
-from pipegen.planning.custom.graph import Graph, Part, RoleNode
+from pipegen.planning.custom.code import arguments_of, field_of, upper
+from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,12 @@ def bodies_of(graph: Graph) -> list[Body]:
 
 
 def _body(role: RoleNode) -> Body:
-    names = [f"{part.name}: cute.Tensor" for part in arguments_of(role)]
+    names = [f"{name}: cute.Tensor" for name in arguments_of(role)]
     if role.every == "tile":
         names.append("columns: cutlass.Int32")
     names.append("thread: cutlass.Int32")
-    held = [_said(part, ring.name) for ring in role.inputs for part in ring.parts]
-    made = [
-        part for ring in role.outputs for part in ring.parts if part not in role.kept
-    ]
+    held = [_said(part, ring) for ring in role.inputs for part in ring.parts]
+    made = [part for ring in role.outputs for part in ring.parts if part not in role.kept]
     words = [
         *held,
         *(f"{part.name}: this thread's part of the tile in GMEM" for part in role.reads),
@@ -64,10 +62,11 @@ def _body(role: RoleNode) -> Body:
     )
 
 
-def _said(part: Part, ring: str) -> str:
+def _said(part: Part, ring: Ring) -> str:
     rows = "TILE_M" if "M" in part.dims else "1"
     columns = "TILE_N" if "N" in part.dims else "1"
-    return f"{part.name}: a stage of {ring}, ({rows}, {columns}) {part.dtype} in SMEM"
+    held = f"{part.name}, " if part.name != ring.name else ""
+    return f"{field_of(ring, part)}: a stage, {held}({rows}, {columns}) {part.dtype} in SMEM"
 
 
 def _finish(role: RoleNode) -> Body:
@@ -90,21 +89,21 @@ def _finish(role: RoleNode) -> Body:
 
 def identity(role: RoleNode) -> list[str]:
     """The lines that hand on what a role takes."""
-    taken = [part for ring in role.inputs for part in ring.parts]
-    words = {
-        part.name: f"load_part({part.name}, {upper(role.name)}_WARPS, thread)" for part in taken
-    }
-    words |= {part.name: f"{part.name}.load().to(cutlass.Float32)" for part in role.reads}
-    inputs = [*taken, *role.reads]
+    inputs = [
+        (part.dims, f"load_part({field_of(ring, part)}, {upper(role.name)}_WARPS, thread)")
+        for ring in role.inputs
+        for part in ring.parts
+    ]
+    inputs += [(part.dims, f"{part.name}.load().to(cutlass.Float32)") for part in role.reads]
     lines = []
     made = [part for ring in role.outputs for part in ring.parts]
     # A panel's vector has no columns that could lie outside: it is no part of a row's sum.
-    summed = [part for part in inputs if "N" in part.dims] or inputs
+    summed = [word for dims, word in inputs if "N" in dims]
     wide = [part for part in (*made, *role.writes) if part not in role.kept]
     if wide:
-        lines.append(f"values = {' + '.join(words[part.name] for part in inputs)}")
+        lines.append(f"values = {' + '.join(word for _, word in inputs)}")
         needed = {symbol for part in wide for symbol in part.dims}
-        if not any(needed <= set(part.dims) for part in inputs):
+        if not any(needed <= set(dims) for dims, _ in inputs):
             rows = f"{upper(role.name)}_ROWS" if "M" in needed else "1"
             lines.append(f"values = values.broadcast_to(({rows}, VECTOR))")
     for part in made:
@@ -114,7 +113,7 @@ def identity(role: RoleNode) -> list[str]:
         if part not in role.kept:
             lines.append(f"{part.name}.store(values.to({part.name}.element_type))")
     if role.kept:
-        lines.append(f"row_values = {' + '.join(words[part.name] for part in summed)}")
+        lines.append(f"row_values = {' + '.join(summed)}")
         lines += [f"add_rows(row_values, {part.name}, columns, thread)" for part in role.kept]
     return lines
 
@@ -146,9 +145,7 @@ def expected(graph: Graph) -> dict[str, str]:
         if part in role.kept:
             inputs = [each for each in inputs if "N" in each[1]] or inputs
         wide = "N" in part.dims or part in role.kept
-        words = [
-            f"{word}[:, None]" if wide and dims == ("M",) else word for word, dims in inputs
-        ]
+        words = [f"{word}[:, None]" if wide and dims == ("M",) else word for word, dims in inputs]
         text = " + ".join(words)
         if wide and not any(set(dims) == {"M", "N"} for _, dims in inputs):
             text = f"({text}).expand(m, n)"
@@ -157,9 +154,11 @@ def expected(graph: Graph) -> dict[str, str]:
         return (f"{text}.sum(1)" if part in role.kept else text), part.dims
 
     return {
-        part.name: of_ring_part(role, part)[0]
-        if role.kind == "thread"
-        else _through(graph, role, of_ring_part)
+        part.name: (
+            of_ring_part(role, part)[0]
+            if role.kind == "thread"
+            else _through(graph, role, of_ring_part)
+        )
         for role in graph.roles
         for part in role.writes
     }

@@ -13,7 +13,7 @@ from pipegen.planning.custom.numbers import Numbers
 
 @dataclass(frozen=True)
 class RoleCode:
-    """The lines of a role, by where they stand around its loops. `tile_loop` has one body or none."""
+    """The lines of a role around its loops, and in them: `tile_loop` has one body or none."""
 
     setup: list[str]
     panel_start: list[str]
@@ -33,8 +33,8 @@ def tile_shape(part: Part) -> str:
 
 
 def field_of(ring: Ring, part: Part) -> str:
-    """The name of a ring's buffer."""
-    return ring.name if part.name == ring.name else f"{ring.name}_{part.name}"
+    """The name of a ring's buffer, and of a body's argument for one of its stages."""
+    return ring.name if len(ring.parts) == 1 else f"{ring.name}_{part.name}"
 
 
 def stage_of(ring: Ring, part: Part) -> str:
@@ -70,8 +70,9 @@ def _setup(role: RoleNode, own_threads: bool, first_warp: int) -> list[str]:
     lines = [f"{ring.name}_consumer = {ring.name}_ring.make_consumer()" for ring in role.inputs]
     lines += [f"{ring.name}_producer = {ring.name}_ring.make_producer()" for ring in role.outputs]
     if own_threads:
-        lines.append(f"thread = thread_idx - {32 * first_warp}" if first_warp else
-                     "thread = thread_idx")
+        lines.append(
+            f"thread = thread_idx - {32 * first_warp}" if first_warp else "thread = thread_idx"
+        )
     if role.registers:
         lines.append(f"# {role.registers} registers a thread, from what the launch gave to all.")
         lines.append(f"{_setmaxnreg(role)}({role.registers})")
@@ -97,7 +98,11 @@ def _tails(numbers: Numbers, role: RoleNode) -> list[str]:
 
 
 def _levels(
-    role: RoleNode, start: list[str], tile: list[str], end: list[str], setup: list[str],
+    role: RoleNode,
+    start: list[str],
+    tile: list[str],
+    end: list[str],
+    setup: list[str],
     tails: list[str],
 ) -> RoleCode:
     """A role with a loop over tiles, or one whose steps are panels."""
@@ -182,11 +187,11 @@ def release(ring: Ring) -> list[str]:
     return ["with cute.arch.elect_one():", f"    {ring.name}_stage.release()"]
 
 
-def arguments_of(role: RoleNode) -> list[Part]:
+def arguments_of(role: RoleNode) -> list[str]:
     """The arguments of a role's body, in order: what it takes, then what it gives."""
-    given = [part for ring in role.inputs for part in ring.parts] + list(role.reads)
-    made = [part for ring in role.outputs for part in ring.parts] + list(role.writes)
-    return given + made
+    given = [field_of(ring, part) for ring in role.inputs for part in ring.parts]
+    made = [field_of(ring, part) for ring in role.outputs for part in ring.parts]
+    return [*given, *(p.name for p in role.reads), *made, *(p.name for p in role.writes)]
 
 
 def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions of a graph."""
+"""The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipegen.arithmetic import (
@@ -22,6 +22,7 @@ MOST_AUTO_STAGES = 4
 NAMED_BARRIERS = 15  # id 0 is __syncthreads (PTX ISA, "barrier")
 MOST_THREADS = 1024
 MOST_PANELS = 2
+MODELLED_STAGES = 2
 
 
 @dataclass(frozen=True)
@@ -118,17 +119,18 @@ class Numbers:
         )
 
     def alone(self, ring: Ring) -> RingModel:
-        """The ring for the barrier model, with a warp of each group apart from its others."""
-        producers: list[End] = []
-        for source in ring.sources:
-            warps = self.graph.role(source).warps
-            if ring.producer == "tma":
-                copied = sum(self.copied_bytes(part) for part in self.own_parts(ring, source))
-                producers.append(End(source, 1, self.tx_count(ring) or 0, copied))
-                continue
-            producers += apart(source, warps, self.commit_arrivals(ring, source) // warps)
-        consumers = [end for t in ring.targets for end in apart(t, self.graph.role(t).warps, 1)]
-        return self._model(ring, producers, consumers)
+        """The ring for the barrier model: each role, or a warp of the only one, for itself.
+
+        More stages than MODELLED_STAGES add laps of the same, and states beyond number.
+        """
+        whole = self.together(ring)
+        producers, consumers = whole.producers, whole.consumers
+        if len(ring.targets) == 1:
+            consumers = apart(consumers[0], self.graph.role(ring.targets[0]).warps)
+        if len(ring.sources) == 1 and ring.producer != "tma":
+            producers = apart(producers[0], self.graph.role(ring.sources[0]).warps)
+        stages = min(whole.stages, MODELLED_STAGES)
+        return replace(whole, stages=stages, producers=producers, consumers=consumers)
 
     def together(self, ring: Ring) -> RingModel:
         """The ring for the model of the whole graph, where a role is one agent."""
@@ -137,9 +139,11 @@ class Numbers:
                 source,
                 self.commit_arrivals(ring, source),
                 self.tx_count(ring) or 0,
-                sum(self.copied_bytes(p) for p in self.own_parts(ring, source))
-                if ring.producer == "tma"
-                else 0,
+                (
+                    sum(self.copied_bytes(p) for p in self.own_parts(ring, source))
+                    if ring.producer == "tma"
+                    else 0
+                ),
             )
             for source in ring.sources
         ]
@@ -164,11 +168,15 @@ class Numbers:
         }
 
 
-def apart(name: str, warps: int, arrivals: int) -> list[End]:
+def apart(end: End, warps: int) -> tuple[End, ...]:
     """A group as two agents: a warp that may run ahead or lag behind, and the others."""
     if warps == 1:
-        return [End(name, arrivals)]
-    return [End(f"a warp of {name}", arrivals), End(f"{name}", (warps - 1) * arrivals)]
+        return (end,)
+    each = end.arrivals // warps
+    return (
+        replace(end, name=f"a warp of {end.name}", arrivals=each),
+        replace(end, arrivals=end.arrivals - each),
+    )
 
 
 def panel_steps(role: RoleNode, tiles: int) -> list[Step]:

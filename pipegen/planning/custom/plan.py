@@ -125,7 +125,9 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
     meeting = sum(role.kind == "thread" and role.warps > 1 for role in graph.roles)
     return (
         *found,
-        Number("vector", graph.tile[1] // WARP, "elements", f"{graph.tile[1]} / {WARP}", "a lane's"),
+        Number(
+            "vector", graph.tile[1] // WARP, "elements", f"{graph.tile[1]} / {WARP}", "a lane's"
+        ),
         Number("threads", numbers.threads, "threads", f"{WARP} * ({warps})", "a CTA"),
         Number(
             "smem_bytes",
@@ -179,9 +181,11 @@ def _ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> lis
             numbers.full_count(ring),
             "arrivals",
             full,
-            "one lane of each warp that acquires"
-            if ring.producer == "tma"
-            else "every thread that commits",
+            (
+                "one lane of each warp that acquires"
+                if ring.producer == "tma"
+                else "every thread that commits"
+            ),
         ),
         Number(
             f"{ring.name}_empty_arrive_count",

@@ -102,13 +102,16 @@ def words_of(description: KernelDescription) -> Words:
 
 def _no_shape(key: str, value: str) -> Problem:
     return Problem(
-        "rows are M, columns are N, and no others", key, value, listing(f'"{s}"' for s in SHAPES),
+        "rows are M, columns are N, and no others",
+        key,
+        value,
+        listing(f'"{s}"' for s in SHAPES),
         '"M, N"',
     )
 
 
 def kind_of(description: KernelDescription, words: Words, role: str) -> str:
-    """The kind of a role: as said; else TMA loads what nobody hands over, and threads do the rest."""
+    """The kind of a role: as said; else TMA loads for it if nobody feeds it, or it is threads."""
     given = description.role.get(role)
     if given is not None and given.kind is not None:
         return given.kind
@@ -128,7 +131,7 @@ def warps_of(description: KernelDescription, role: str, kind: str) -> int:
 
 
 def held_names(description: KernelDescription, words: Words, ring: str) -> tuple[str, ...]:
-    """The tensors whose tiles a ring of a mover holds: as said, by its name, or all that is left."""
+    """The tensors of a mover that a ring holds: as said, by its name, or all that is left."""
     entry = description.pipeline[ring]
     sources = words.edges[ring][0]
     readable = [name for source in sources for name in words.reads.get(source, ())]

@@ -33,7 +33,11 @@ def template_values(
     own = any(role.body or role.finish for role in graph.roles)
     tensors = [
         tensor_values(
-            part, index, len(graph.tensors), part.name in moved | stored, part.name in graph.written,
+            part,
+            index,
+            len(graph.tensors),
+            part.name in moved | stored,
+            part.name in graph.written,
             not own,
         )
         for index, part in enumerate(graph.tensors)
@@ -58,9 +62,7 @@ def template_values(
         "gpus": gpus,
         "capability_major": capability_major,
         "compiled_only": kernel.arch == "sm_100a",
-        "roles": [
-            role_values(numbers, role, index) for index, role in enumerate(graph.roles)
-        ],
+        "roles": [role_values(numbers, role, index) for index, role in enumerate(graph.roles)],
         "rings": [ring_values(numbers, ring, classes[ring.name]) for ring in graph.rings],
         "sharing": [
             {"upper": upper(role.name), "warps": role.warps, "rows": numbers.warp_rows(role)}
@@ -87,8 +89,12 @@ def template_values(
             [*(each["argument"] for each in tensors), "columns", "panels", "tiles"]
         ),
         "launch_arguments": ", ".join(
-            [*(f"tma_{t['name']}" if t["by_tma"] else t["name"] for t in tensors),
-             "columns", "panels", "tiles"]
+            [
+                *(f"tma_{t['name']}" if t["by_tma"] else t["name"] for t in tensors),
+                "columns",
+                "panels",
+                "tiles",
+            ]
         ),
         "arguments": ", ".join(part.name for part in graph.tensors),
         "check_arguments": ", ".join(
@@ -101,9 +107,7 @@ def template_values(
         "wanted_shapes": ", ".join([*(each["shape"] for each in tensors), ""]).strip(),
         "read_names": ", ".join(part.name for part in read),
         "written_names": ", ".join(part.name for part in written),
-        "expectations": [
-            {"name": name, "text": text} for name, text in expectations.items()
-        ],
+        "expectations": [{"name": name, "text": text} for name, text in expectations.items()],
         "shapes": listing_of_shapes(graph.tensors),
         "unit": unit,
         "whole_columns": unit > 1,
@@ -116,9 +120,7 @@ def template_values(
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (4096, 4096)"
         ),
         "cache_modifier": cache_modifier(numbers),
-        "edges": [
-            f"{ring.name:<20} {ring.edge}" for ring in graph.rings
-        ],
+        "edges": [f"{ring.name:<20} {ring.edge}" for ring in graph.rings],
     }
 
 
@@ -207,6 +209,7 @@ def role_values(numbers: Numbers, role: RoleNode, index: int) -> dict[str, Any]:
 
 def timeline(role: RoleNode) -> str:
     """What a role does with a panel, in turn."""
+
     def words(level: str) -> str:
         takes = [f"wait {ring.name}" for ring in role.inputs if ring.every == level]
         fills = [f"fill {ring.name}" for ring in role.outputs if ring.every == level]

@@ -124,7 +124,11 @@ def _smem(numbers: Numbers) -> Iterator[Problem]:
     if largest.stages is not None and fewer >= 1:
         key, value, nearest = f"pipeline.{largest.name}.stages", stages, str(fewer)
     else:
-        key, value, nearest = "tile.m", numbers.graph.tile[0], str(max(1, numbers.graph.tile[0] // 2))
+        key, value, nearest = (
+            "tile.m",
+            numbers.graph.tile[0],
+            str(max(1, numbers.graph.tile[0] // 2)),
+        )
     yield Problem(
         f"the stages take {said} = {smallest} B with their barriers, and a block has "
         f"{numbers.capacity} B; most of it in {largest.name}, {largest.edge}",

@@ -19,6 +19,7 @@ Use instead
     A second load for the second way, each with a ring of its own.
 """
 
+import re
 from collections.abc import Iterator
 
 from pipegen.barriers import Finding, find_in_ring, find_in_roles
@@ -39,8 +40,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if circle:
         way = ", ".join(f"{ring.name} ({ring.edge})" for ring in circle)
         yield Problem(
-            f"a circle of {len(circle)} edges, {way}: each role waits for a stage of the one before "
-            "it, whatever the depths",
+            f"a circle of {len(circle)} edges, {way}: each role waits for a stage of the one "
+            "before it, whatever the depths",
             f"pipeline.{circle[-1].name}.edge",
             circle[-1].edge,
             "edges that lead from loads to stores",
@@ -49,7 +50,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     numbers = Numbers(graph, description.kernel.arch)
     if any(numbers.stages(ring) < 1 or not ring.parts for ring in graph.rings):
-        return  # rule PG274 says more about it
+        return  # rule PG273 says more about it
     for ring in graph.rings:
         found = find_in_ring(numbers.alone(ring))
         if found is not None:
@@ -73,8 +74,9 @@ def tile_counts(numbers: Numbers) -> range:
 def waiting_ring(graph: Graph, found: Finding) -> str:
     """The ring whose full stages nobody takes: the one that a role waits to fill."""
     for ring in graph.rings:
-        if any(f"{source} waits (acquires stage" in found.message for source in ring.sources):
-            if f"of {ring.name}, lap" in found.message:
+        for source in ring.sources:
+            words = rf"\b{source} waits \(acquires stage \d+ of {ring.name}, lap"
+            if re.search(words, found.message):
                 return ring.name
     return graph.rings[0].name
 
