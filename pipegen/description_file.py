@@ -354,6 +354,10 @@ def _without(data: Mapping[str, Any], locs: list[tuple[int | str, ...]]) -> dict
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str) and "\n" in value:
+        import tomlkit
+
+        return tomlkit.string(value, multiline=True)  # the body of a role, line by line
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not None}
     return list(value) if isinstance(value, tuple) else value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: e3f81c095e2e
+# template: cute/custom.py.j2 cead375f6b93
+# text: b2a3044356e8
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -62,8 +62,8 @@ Timeline of a CTA
   left                 each tile: fill x
 
 Constraints
-  x is (M, N), y is (M, N), out is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), y is (M, N), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
 
 Run
   python custom_sm90_add_two.py
@@ -108,7 +108,7 @@ Y_FULL, Y_EMPTY = 128, 4  # arrivals
 
 
 @cute.struct
-class SharedStorage:  # 114816 B: 128 + 4 * 16384 + 3 * 16384
+class SharedStorage:  # 114816 B, as rings and stages say
     x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
     y_barriers: cute.struct.MemRange[cutlass.Int64, 2 * Y_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * X_STAGES], 128]
@@ -154,7 +154,7 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 def add(
     x: cute.Tensor, y: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32
 ):
-    """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. ADD_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     y: a stage, (TILE_M, TILE_N) bf16 in SMEM
@@ -243,7 +243,7 @@ def custom_kernel(tma_x, y_gmem, out_gmem, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- add: computes: x, y -> out, once a tile ---------------------------------------------
+        # ---- add ---------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         y_consumer = y_ring.make_consumer()
         thread = thread_idx
@@ -269,7 +269,7 @@ def custom_kernel(tma_x, y_gmem, out_gmem, columns, panels, tiles):
                 with cute.arch.elect_one():
                     y_stage.release()
     elif warp_idx < 8:
-        # ---- right: copies by cp.async: y -> y, once a tile --------------------------------------
+        # ---- right -------------------------------------------------------------------------------
         y_producer = y_ring.make_producer()
         thread = thread_idx - 128
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -285,7 +285,7 @@ def custom_kernel(tma_x, y_gmem, out_gmem, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         y_producer.tail()
     else:
-        # ---- left: loads by TMA: x -> x, once a tile ---------------------------------------------
+        # ---- left --------------------------------------------------------------------------------
         x_producer = x_ring.make_producer()
         x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):

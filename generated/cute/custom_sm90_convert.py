@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: 93df93a84a46
+# template: cute/custom.py.j2 cead375f6b93
+# text: 462de3538ff4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -62,8 +62,8 @@ Timeline of a CTA
   load                 each tile: fill raw
 
 Constraints
-  x is (M, N), out is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
 
 Run
   python custom_sm90_convert.py
@@ -110,7 +110,7 @@ DONE_FULL, DONE_EMPTY = 128, 4  # arrivals
 
 
 @cute.struct
-class SharedStorage:  # 196864 B: 256 + 3 * 16384 + 3 * 32768 + 3 * 16384
+class SharedStorage:  # 196864 B, as rings and stages say
     raw_barriers: cute.struct.MemRange[cutlass.Int64, 2 * RAW_STAGES]
     wide_barriers: cute.struct.MemRange[cutlass.Int64, 2 * WIDE_STAGES]
     done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
@@ -162,7 +162,7 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 # ==== Yours: the bodies ==========================================================================
 @cute.jit
 def convert(raw: cute.Tensor, wide: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. CONVERT_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. CONVERT_WARPS warps; this is thread `thread` of them.
 
     raw: a stage, x, (TILE_M, TILE_N) bf16 in SMEM
     wide: the stage to fill
@@ -174,7 +174,7 @@ def convert(raw: cute.Tensor, wide: cute.Tensor, columns: cutlass.Int32, thread:
 
 @cute.jit
 def compute(wide: cute.Tensor, done: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. COMPUTE_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. COMPUTE_WARPS warps; this is thread `thread` of them.
 
     wide: a stage, (TILE_M, TILE_N) f32 in SMEM
     done: the stage to fill
@@ -186,7 +186,7 @@ def compute(wide: cute.Tensor, done: cute.Tensor, columns: cutlass.Int32, thread
 
 @cute.jit
 def save(done: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. SAVE_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. SAVE_WARPS warps; this is thread `thread` of them.
 
     done: a stage, (TILE_M, TILE_N) bf16 in SMEM
     out: this thread's part, which is stored
@@ -260,7 +260,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- convert: computes: raw -> wide, once a tile -----------------------------------------
+        # ---- convert -----------------------------------------------------------------------------
         raw_consumer = raw_ring.make_consumer()
         wide_producer = wide_ring.make_producer()
         thread = thread_idx
@@ -282,7 +282,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         wide_producer.tail()
     elif warp_idx < 8:
-        # ---- compute: computes: wide -> done, once a tile ----------------------------------------
+        # ---- compute -----------------------------------------------------------------------------
         wide_consumer = wide_ring.make_consumer()
         done_producer = done_ring.make_producer()
         thread = thread_idx - 128
@@ -303,7 +303,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         done_producer.tail()
     elif warp_idx < 12:
-        # ---- save: computes: done -> out, once a tile --------------------------------------------
+        # ---- save --------------------------------------------------------------------------------
         done_consumer = done_ring.make_consumer()
         thread = thread_idx - 256
         out_part = make_part((SAVE_ROWS, VECTOR), OUT_DTYPE)
@@ -323,7 +323,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
                 with cute.arch.elect_one():
                     done_stage.release()
     else:
-        # ---- load: loads by TMA: x -> raw, once a tile -------------------------------------------
+        # ---- load --------------------------------------------------------------------------------
         raw_producer = raw_ring.make_producer()
         raw_to, raw_from = partition_tma(tma_x, raw_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):

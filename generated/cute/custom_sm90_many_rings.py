@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: 4053754e3705
+# template: cute/custom.py.j2 cead375f6b93
+# text: 0d6ccdcbe664
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -113,7 +113,8 @@ Pipelines
   lane of each of its warps releases the stage.
 
 Timeline of a CTA
-  add                  a panel: wait v, store total, release v; each tile: wait x, wait b, wait w, wait seen, fill done, release x, release b, release w, release seen
+  add                  a panel: wait v, store total, release v; each tile: wait x, wait b, wait w,
+                       wait seen, fill done, release x, release b, release w, release seen
   copy                 each tile: wait x, store again, release x
   gather               each tile: fill w
   eyes                 each tile: fill seen
@@ -123,8 +124,9 @@ Timeline of a CTA
   save                 each tile: wait done, store out, release done
 
 Constraints
-  x is (M, N), v is (M,), b is (N,), w is (M, N), z is (M, N), out is (M, N), total is (M,), again is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), v is (M,), b is (N,), w is (M, N), z is (M, N), out is (M, N), total is (M,), again
+  is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
   N is a multiple of 8: TMA stores 16 bytes at a time.
 
 Run
@@ -191,7 +193,7 @@ DONE_FULL, DONE_EMPTY = 128, 1  # arrivals
 
 
 @cute.struct
-class SharedStorage:  # 165504 B: 384 + 4 * 8192 + 2 * 128 + 4 * 256 + 4 * 16384 + 4 * 8192 + 4 * 8192
+class SharedStorage:  # 165504 B, as rings and stages say
     x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
     v_barriers: cute.struct.MemRange[cutlass.Int64, 2 * V_STAGES]
     b_barriers: cute.struct.MemRange[cutlass.Int64, 2 * B_STAGES]
@@ -246,7 +248,7 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 
 @cute.jit
 def store_kept(kept: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, thread: cutlass.Int32):
-    """Lane 0 stores what its warp has for its rows, the m-th part of a vector, as far as it reaches."""
+    """Lane 0 stores what its warp has for its rows, the m-th part of a vector; none outside."""
     rows = cutlass.const_expr(cute.size(kept))
     if thread % 32 == 0:
         for i in cutlass.range_constexpr(rows):
@@ -280,7 +282,7 @@ def add(
     columns: cutlass.Int32,
     thread: cutlass.Int32,
 ):
-    """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. ADD_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     v: a stage, (TILE_M, 1) f32 in SMEM
@@ -310,14 +312,17 @@ def add(
 
 @cute.jit
 def add_finish(total: cute.Tensor, thread: cutlass.Int32):
-    """Yours; as written, the sum over a warp's lanes. Ends a panel: lane 0 of each warp stores what it has then."""
+    """Yours; as written, the sum over a warp's lanes.
+
+    Ends a panel: lane 0 of each warp stores what it has then.
+    """
     for i in cutlass.range_constexpr(ADD_ROWS):
         total[i] = cute.arch.warp_reduction_sum(total[i])
 
 
 @cute.jit
 def copy(x: cute.Tensor, again: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. COPY_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. COPY_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     again: this thread's part, which is stored
@@ -329,7 +334,7 @@ def copy(x: cute.Tensor, again: cute.Tensor, columns: cutlass.Int32, thread: cut
 
 @cute.jit
 def eyes(z: cute.Tensor, seen: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. EYES_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. EYES_WARPS warps; this is thread `thread` of them.
 
     z: this thread's part of the tile in GMEM
     seen: the stage to fill
@@ -471,7 +476,7 @@ def custom_kernel(
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- add: computes: x, v, b, w, seen -> done, total, once a tile -------------------------
+        # ---- add ---------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         v_consumer = v_ring.make_consumer()
         b_consumer = b_ring.make_consumer()
@@ -521,7 +526,7 @@ def custom_kernel(
         # Leaves no arrive pending: waits until every stage has been released.
         done_producer.tail()
     elif warp_idx < 8:
-        # ---- copy: computes: x -> again, once a tile ---------------------------------------------
+        # ---- copy --------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         thread = thread_idx - 128
         again_part = make_part((COPY_ROWS, VECTOR), AGAIN_DTYPE)
@@ -540,7 +545,7 @@ def custom_kernel(
                 cute.arch.sync_warp()
                 x_stage.release()
     elif warp_idx < 12:
-        # ---- gather: copies by cp.async: w -> w, once a tile -------------------------------------
+        # ---- gather ------------------------------------------------------------------------------
         w_producer = w_ring.make_producer()
         thread = thread_idx - 256
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -556,7 +561,7 @@ def custom_kernel(
         # Leaves no arrive pending: waits until every stage has been released.
         w_producer.tail()
     elif warp_idx < 14:
-        # ---- eyes: computes: z -> seen, once a tile ----------------------------------------------
+        # ---- eyes --------------------------------------------------------------------------------
         seen_producer = seen_ring.make_producer()
         thread = thread_idx - 384
         z_part = make_part((EYES_ROWS, VECTOR), Z_DTYPE)
@@ -573,7 +578,7 @@ def custom_kernel(
         # Leaves no arrive pending: waits until every stage has been released.
         seen_producer.tail()
     elif warp_idx == 14:
-        # ---- load: loads by TMA: x -> x, once a tile ---------------------------------------------
+        # ---- load --------------------------------------------------------------------------------
         x_producer = x_ring.make_producer()
         x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -587,7 +592,7 @@ def custom_kernel(
         # Leaves no arrive pending: waits until every stage has been released.
         x_producer.tail()
     elif warp_idx == 15:
-        # ---- load_v: loads by TMA: v -> v, once a panel ------------------------------------------
+        # ---- load_v ------------------------------------------------------------------------------
         v_producer = v_ring.make_producer()
         v_to, v_from = partition_tma(tma_v, v_smem, (TILE_M, 1))
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -598,7 +603,7 @@ def custom_kernel(
         # Leaves no arrive pending: waits until every stage has been released.
         v_producer.tail()
     elif warp_idx == 16:
-        # ---- load_b: loads by TMA: b -> b, once a tile -------------------------------------------
+        # ---- load_b ------------------------------------------------------------------------------
         b_producer = b_ring.make_producer()
         b_to, b_from = partition_tma(tma_b, b_smem, (1, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -612,7 +617,7 @@ def custom_kernel(
         # Leaves no arrive pending: waits until every stage has been released.
         b_producer.tail()
     else:
-        # ---- save: stores by TMA: done -> out, once a tile ---------------------------------------
+        # ---- save --------------------------------------------------------------------------------
         done_consumer = done_ring.make_consumer()
         out_from, out_to = partition_tma(tma_out, done_smem, (TILE_M, TILE_N))
         # One group of stores at a time: the next begins when this one has read its stage.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: 5639ef395b69
+# template: cute/custom.py.j2 cead375f6b93
+# text: 2bede44709f9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -78,8 +78,8 @@ Timeline of a CTA
   eyes                 each tile: fill seen
 
 Constraints
-  x is (M, N), y is (M, N), out is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), y is (M, N), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
 
 Run
   python custom_sm90_no_tma.py
@@ -123,7 +123,7 @@ SEEN_FULL, SEEN_EMPTY = 64, 4  # arrivals
 
 
 @cute.struct
-class SharedStorage:  # 20608 B: 128 + 3 * 4096 + 2 * 4096
+class SharedStorage:  # 20608 B, as rings and stages say
     x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
     seen_barriers: cute.struct.MemRange[cutlass.Int64, 2 * SEEN_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, TILE_M * TILE_N * X_STAGES], 128]
@@ -175,7 +175,7 @@ def times(
     columns: cutlass.Int32,
     thread: cutlass.Int32,
 ):
-    """Yours. TIMES_WARPS warps, this is thread `thread` of them.
+    """Yours. TIMES_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) f16 in SMEM
     seen: a stage, (TILE_M, TILE_N) f16 in SMEM
@@ -187,7 +187,7 @@ def times(
 
 @cute.jit
 def eyes(y: cute.Tensor, seen: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours. EYES_WARPS warps, this is thread `thread` of them.
+    """Yours. EYES_WARPS warps; this is thread `thread` of them.
 
     y: this thread's part of the tile in GMEM
     seen: the stage to fill
@@ -284,7 +284,7 @@ def custom_kernel(x_gmem, y_gmem, out_gmem, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 2:
-        # ---- gather: copies by cp.async: x -> x, once a tile -------------------------------------
+        # ---- gather ------------------------------------------------------------------------------
         x_producer = x_ring.make_producer()
         thread = thread_idx
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -300,7 +300,7 @@ def custom_kernel(x_gmem, y_gmem, out_gmem, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         x_producer.tail()
     elif warp_idx < 6:
-        # ---- times: computes: x, seen -> out, once a tile ----------------------------------------
+        # ---- times -------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         seen_consumer = seen_ring.make_consumer()
         thread = thread_idx - 64
@@ -325,7 +325,7 @@ def custom_kernel(x_gmem, y_gmem, out_gmem, columns, panels, tiles):
                 with cute.arch.elect_one():
                     seen_stage.release()
     else:
-        # ---- eyes: computes: y -> seen, once a tile ----------------------------------------------
+        # ---- eyes --------------------------------------------------------------------------------
         seen_producer = seen_ring.make_producer()
         thread = thread_idx - 192
         y_part = make_part((EYES_ROWS, VECTOR), Y_DTYPE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: e90a6b9a38e5
+# template: cute/custom.py.j2 cead375f6b93
+# text: ccab141139f9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -35,7 +35,7 @@
 #   dtype = "f32"
 #
 #   [role.add]
-#   registers = 240
+#   registers = 232
 #
 #   [role.save]
 #   registers = 104
@@ -70,8 +70,8 @@ Timeline of a CTA
   load_right           each tile: fill both
 
 Constraints
-  left is (M, N), right is (M, N), out is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  left is (M, N), right is (M, N), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
 
 Run
   python custom_sm90_registers.py
@@ -115,7 +115,7 @@ SUMS_FULL, SUMS_EMPTY = 128, 4  # arrivals
 
 
 @cute.struct
-class SharedStorage:  # 147584 B: 128 + 5 * 16384 + 2 * 32768
+class SharedStorage:  # 147584 B, as rings and stages say
     both_barriers: cute.struct.MemRange[cutlass.Int64, 2 * BOTH_STAGES]
     sums_barriers: cute.struct.MemRange[cutlass.Int64, 2 * SUMS_STAGES]
     both_left: cute.struct.Align[
@@ -172,7 +172,7 @@ def add(
     columns: cutlass.Int32,
     thread: cutlass.Int32,
 ):
-    """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. ADD_WARPS warps; this is thread `thread` of them.
 
     both_left: a stage, left, (TILE_M, TILE_N) i8 in SMEM
     both_right: a stage, right, (TILE_M, TILE_N) i8 in SMEM
@@ -185,7 +185,7 @@ def add(
 
 @cute.jit
 def save(sums: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. SAVE_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. SAVE_WARPS warps; this is thread `thread` of them.
 
     sums: a stage, (TILE_M, TILE_N) f32 in SMEM
     out: this thread's part, which is stored
@@ -252,12 +252,12 @@ def custom_kernel(tma_left, tma_right, out_gmem, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- add: computes: both -> sums, once a tile --------------------------------------------
+        # ---- add ---------------------------------------------------------------------------------
         both_consumer = both_ring.make_consumer()
         sums_producer = sums_ring.make_producer()
         thread = thread_idx
-        # 240 registers a thread, from what the launch gave to all.
-        cute.arch.setmaxregister_increase(240)
+        # 232 registers a thread, from what the launch gave to all.
+        cute.arch.setmaxregister_increase(232)
         for panel in cutlass.range(first, panels, step, unroll=1):
             for tile in cutlass.range(tiles, unroll=1):
                 both_stage = both_consumer.wait_and_advance()
@@ -277,7 +277,7 @@ def custom_kernel(tma_left, tma_right, out_gmem, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         sums_producer.tail()
     elif warp_idx < 8:
-        # ---- save: computes: sums -> out, once a tile --------------------------------------------
+        # ---- save --------------------------------------------------------------------------------
         sums_consumer = sums_ring.make_consumer()
         thread = thread_idx - 128
         # 104 registers a thread, from what the launch gave to all.
@@ -299,7 +299,7 @@ def custom_kernel(tma_left, tma_right, out_gmem, columns, panels, tiles):
                 with cute.arch.elect_one():
                     sums_stage.release()
     elif warp_idx == 8:
-        # ---- load_left: loads by TMA: left -> both, once a tile ----------------------------------
+        # ---- load_left ---------------------------------------------------------------------------
         both_producer = both_ring.make_producer()
         both_left_to, both_left_from = partition_tma(tma_left, both_left_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -316,7 +316,7 @@ def custom_kernel(tma_left, tma_right, out_gmem, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         both_producer.tail()
     else:
-        # ---- load_right: loads by TMA: right -> both, once a tile --------------------------------
+        # ---- load_right --------------------------------------------------------------------------
         both_producer = both_ring.make_producer()
         both_right_to, both_right_from = partition_tma(tma_right, both_right_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: 3bd41f73eed5
+# template: cute/custom.py.j2 cead375f6b93
+# text: bc52bba9fca4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -38,7 +38,9 @@
 #   edge = "scale -> save"
 #
 #   [role.scale]
-#   body = "store_part(load_part(x, SCALE_WARPS, thread) * load_part(v, SCALE_WARPS, thread), done, SCALE_WARPS, thread)"
+#   body = """values = load_part(x, SCALE_WARPS, thread) * load_part(v, SCALE_WARPS, thread)
+#   store_part(values, done, SCALE_WARPS, thread)
+#   """
 #
 #   [role.save]
 #   kind = "tma_store"
@@ -75,8 +77,8 @@ Timeline of a CTA
   save                 each tile: wait done, store out, release done
 
 Constraints
-  x is (M, N), v is (M,), out is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), v is (M,), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
   N is a multiple of 8: TMA stores 16 bytes at a time.
 
 Run
@@ -124,7 +126,7 @@ DONE_FULL, DONE_EMPTY = 128, 1  # arrivals
 
 
 @cute.struct
-class SharedStorage:  # 131584 B: 256 + 5 * 16384 + 2 * 128 + 3 * 16384
+class SharedStorage:  # 131584 B, as rings and stages say
     x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
     v_barriers: cute.struct.MemRange[cutlass.Int64, 2 * V_STAGES]
     done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
@@ -174,19 +176,15 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 def scale(
     x: cute.Tensor, v: cute.Tensor, done: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32
 ):
-    """Yours. SCALE_WARPS warps, this is thread `thread` of them.
+    """Yours. SCALE_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     v: a stage, (TILE_M, 1) f32 in SMEM
     done: the stage to fill
     columns: of the matrix, from this tile's first on
     """
-    store_part(
-        load_part(x, SCALE_WARPS, thread) * load_part(v, SCALE_WARPS, thread),
-        done,
-        SCALE_WARPS,
-        thread,
-    )
+    values = load_part(x, SCALE_WARPS, thread) * load_part(v, SCALE_WARPS, thread)
+    store_part(values, done, SCALE_WARPS, thread)
 
 
 # ==== The moves ==================================================================================
@@ -237,7 +235,7 @@ def custom_kernel(tma_x, tma_v, tma_out, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- scale: computes: x, v -> done, once a tile ------------------------------------------
+        # ---- scale -------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         v_consumer = v_ring.make_consumer()
         done_producer = done_ring.make_producer()
@@ -268,7 +266,7 @@ def custom_kernel(tma_x, tma_v, tma_out, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         done_producer.tail()
     elif warp_idx == 4:
-        # ---- load: loads by TMA: x -> x, once a tile ---------------------------------------------
+        # ---- load --------------------------------------------------------------------------------
         x_producer = x_ring.make_producer()
         x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -282,7 +280,7 @@ def custom_kernel(tma_x, tma_v, tma_out, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         x_producer.tail()
     elif warp_idx == 5:
-        # ---- load_v: loads by TMA: v -> v, once a panel ------------------------------------------
+        # ---- load_v ------------------------------------------------------------------------------
         v_producer = v_ring.make_producer()
         v_to, v_from = partition_tma(tma_v, v_smem, (TILE_M, 1))
         for panel in cutlass.range(first, panels, step, unroll=1):
@@ -293,7 +291,7 @@ def custom_kernel(tma_x, tma_v, tma_out, columns, panels, tiles):
         # Leaves no arrive pending: waits until every stage has been released.
         v_producer.tail()
     else:
-        # ---- save: stores by TMA: done -> out, once a tile ---------------------------------------
+        # ---- save --------------------------------------------------------------------------------
         done_consumer = done_ring.make_consumer()
         out_from, out_to = partition_tma(tma_out, done_smem, (TILE_M, TILE_N))
         # One group of stores at a time: the next begins when this one has read its stage.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: e32b619889a0
+# template: cute/custom.py.j2 cead375f6b93
+# text: afeeafee9e9e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -58,8 +58,8 @@ Timeline of a CTA
   load                 each tile: fill x
 
 Constraints
-  x is (M, N), sums is (M,), out is (M, N); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), sums is (M,), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
 
 Run
   python custom_sm90_sum_and_copy.py
@@ -100,7 +100,7 @@ X_BYTES = 16384  # 32 * 256 * 2
 
 
 @cute.struct
-class SharedStorage:  # 65664 B: 128 + 4 * 16384
+class SharedStorage:  # 65664 B, as rings and stages say
     x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * X_STAGES], 128]
 
@@ -141,7 +141,7 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 
 @cute.jit
 def store_kept(kept: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, thread: cutlass.Int32):
-    """Lane 0 stores what its warp has for its rows, the m-th part of a vector, as far as it reaches."""
+    """Lane 0 stores what its warp has for its rows, the m-th part of a vector; none outside."""
     rows = cutlass.const_expr(cute.size(kept))
     if thread % 32 == 0:
         for i in cutlass.range_constexpr(rows):
@@ -165,7 +165,7 @@ def add_rows(
 # ==== Yours: the bodies ==========================================================================
 @cute.jit
 def add(x: cute.Tensor, sums: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. ADD_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. ADD_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     sums: ROWS f32 that this thread keeps over a panel
@@ -177,14 +177,17 @@ def add(x: cute.Tensor, sums: cute.Tensor, columns: cutlass.Int32, thread: cutla
 
 @cute.jit
 def add_finish(sums: cute.Tensor, thread: cutlass.Int32):
-    """Yours; as written, the sum over a warp's lanes. Ends a panel: lane 0 of each warp stores what it has then."""
+    """Yours; as written, the sum over a warp's lanes.
+
+    Ends a panel: lane 0 of each warp stores what it has then.
+    """
     for i in cutlass.range_constexpr(ADD_ROWS):
         sums[i] = cute.arch.warp_reduction_sum(sums[i])
 
 
 @cute.jit
 def copy(x: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
-    """Yours; as written, the identity. COPY_WARPS warps, this is thread `thread` of them.
+    """Yours; as written, the identity. COPY_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     out: this thread's part, which is stored
@@ -242,7 +245,7 @@ def custom_kernel(tma_x, sums_gmem, out_gmem, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- add: computes: x -> sums, once a tile -----------------------------------------------
+        # ---- add ---------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         thread = thread_idx
         sums_kept = cute.make_rmem_tensor(ADD_ROWS, cutlass.Float32)
@@ -258,7 +261,7 @@ def custom_kernel(tma_x, sums_gmem, out_gmem, columns, panels, tiles):
             add_finish(sums_kept, thread)
             store_kept(sums_kept, sums_gmem, panel * ADD_WARPS + thread // 32, thread)
     elif warp_idx < 12:
-        # ---- copy: computes: x -> out, once a tile -----------------------------------------------
+        # ---- copy --------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         thread = thread_idx - 128
         out_part = make_part((COPY_ROWS, VECTOR), OUT_DTYPE)
@@ -274,7 +277,7 @@ def custom_kernel(tma_x, sums_gmem, out_gmem, columns, panels, tiles):
                 cute.arch.sync_warp()
                 x_stage.release()
     else:
-        # ---- load: loads by TMA: x -> x, once a tile ---------------------------------------------
+        # ---- load --------------------------------------------------------------------------------
         x_producer = x_ring.make_producer()
         x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e1c78f9c78a3
-# text: 2b67f3ce4f30
+# template: cute/custom.py.j2 cead375f6b93
+# text: 2121a5bcfdef
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -32,9 +32,24 @@
 #   edge = "load -> top"
 #
 #   [role.top]
-#   body = "values = make_part((TOP_ROWS, VECTOR), cutlass.Float32)\nvalues.store(load_part(x, TOP_WARPS, thread))\nfor i in cutlass.range_constexpr(TOP_ROWS):\n    for j in cutlass.range_constexpr(VECTOR):\n        if thread % 32 * VECTOR + j < columns:\n            second[i] = cutlass.max(second[i], cutlass.min(first[i], values[i, j]))\n            first[i] = cutlass.max(first[i], values[i, j])\n"
+#   body = """values = make_part((TOP_ROWS, VECTOR), cutlass.Float32)
+#   values.store(load_part(x, TOP_WARPS, thread))
+#   for i in cutlass.range_constexpr(TOP_ROWS):
+#       for j in cutlass.range_constexpr(VECTOR):
+#           if thread % 32 * VECTOR + j < columns:
+#               second[i] = cutlass.max(second[i], cutlass.min(first[i], values[i, j]))
+#               first[i] = cutlass.max(first[i], values[i, j])
+#   """
 #   start = -1e+30
-#   finish = "for i in cutlass.range_constexpr(TOP_ROWS):\n    for k in cutlass.range_constexpr(5):\n        # The lanes meet in pairs: of both first values the smaller may be the pair's second.\n        other_first = cute.arch.shuffle_sync_bfly(first[i], offset=16 >> k)\n        other_second = cute.arch.shuffle_sync_bfly(second[i], offset=16 >> k)\n        smaller = cutlass.min(first[i], other_first)\n        second[i] = cutlass.max(cutlass.max(second[i], other_second), smaller)\n        first[i] = cutlass.max(first[i], other_first)\n"
+#   finish = """for i in cutlass.range_constexpr(TOP_ROWS):
+#       for k in cutlass.range_constexpr(5):
+#           # The lanes meet in pairs: of both first values the smaller may be the pair's second.
+#           other_first = cute.arch.shuffle_sync_bfly(first[i], offset=16 >> k)
+#           other_second = cute.arch.shuffle_sync_bfly(second[i], offset=16 >> k)
+#           smaller = cutlass.min(first[i], other_first)
+#           second[i] = cutlass.max(cutlass.max(second[i], other_second), smaller)
+#           first[i] = cutlass.max(first[i], other_first)
+#   """
 """A custom graph of roles for Hopper (sm_90a) in the CuTe DSL.
 
 A CTA takes panels of 32 rows, one after the other, and walks over each panel's tiles of 256
@@ -60,8 +75,8 @@ Timeline of a CTA
   load                 each tile: fill x
 
 Constraints
-  x is (M, N), first is (M,), second is (M,); the last dimension contiguous, row strides and
-  addresses multiples of 16 bytes.
+  x is (M, N), first is (M,), second is (M,).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
 
 Run
   python custom_sm90_top_two.py
@@ -101,7 +116,7 @@ X_BYTES = 16384  # 32 * 256 * 2
 
 
 @cute.struct
-class SharedStorage:  # 65664 B: 128 + 4 * 16384
+class SharedStorage:  # 65664 B, as rings and stages say
     x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * X_STAGES], 128]
 
@@ -142,7 +157,7 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
 
 @cute.jit
 def store_kept(kept: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, thread: cutlass.Int32):
-    """Lane 0 stores what its warp has for its rows, the m-th part of a vector, as far as it reaches."""
+    """Lane 0 stores what its warp has for its rows, the m-th part of a vector; none outside."""
     rows = cutlass.const_expr(cute.size(kept))
     if thread % 32 == 0:
         for i in cutlass.range_constexpr(rows):
@@ -159,7 +174,7 @@ def top(
     columns: cutlass.Int32,
     thread: cutlass.Int32,
 ):
-    """Yours. TOP_WARPS warps, this is thread `thread` of them.
+    """Yours. TOP_WARPS warps; this is thread `thread` of them.
 
     x: a stage, (TILE_M, TILE_N) bf16 in SMEM
     first: ROWS f32 that this thread keeps over a panel
@@ -177,7 +192,10 @@ def top(
 
 @cute.jit
 def top_finish(first: cute.Tensor, second: cute.Tensor, thread: cutlass.Int32):
-    """Yours. Ends a panel: lane 0 of each warp stores what it has then."""
+    """Yours.
+
+    Ends a panel: lane 0 of each warp stores what it has then.
+    """
     for i in cutlass.range_constexpr(TOP_ROWS):
         for k in cutlass.range_constexpr(5):
             # The lanes meet in pairs: of both first values the smaller may be the pair's second.
@@ -219,7 +237,7 @@ def custom_kernel(tma_x, first_gmem, second_gmem, columns, panels, tiles):
     pipeline.pipeline_init_wait()
 
     if warp_idx < 4:
-        # ---- top: computes: x -> first, second, once a tile --------------------------------------
+        # ---- top ---------------------------------------------------------------------------------
         x_consumer = x_ring.make_consumer()
         thread = thread_idx
         first_kept = cute.make_rmem_tensor(TOP_ROWS, cutlass.Float32)
@@ -244,7 +262,7 @@ def custom_kernel(tma_x, first_gmem, second_gmem, columns, panels, tiles):
             store_kept(first_kept, first_gmem, panel * TOP_WARPS + thread // 32, thread)
             store_kept(second_kept, second_gmem, panel * TOP_WARPS + thread // 32, thread)
     else:
-        # ---- load: loads by TMA: x -> x, once a tile ---------------------------------------------
+        # ---- load --------------------------------------------------------------------------------
         x_producer = x_ring.make_producer()
         x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_N))
         for panel in cutlass.range(first, panels, step, unroll=1):

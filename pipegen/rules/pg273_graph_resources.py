@@ -18,11 +18,10 @@ Use instead
 
 from collections.abc import Iterator
 
-from pipegen.arithmetic import launch_registers, setmaxnreg_valid
+from pipegen.arithmetic import setmaxnreg_valid
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.hardware import (
-    HARDWARE,
     MBARRIER_TX_LIMIT,
     SETMAXNREG_MAX,
     SETMAXNREG_MIN,
@@ -144,7 +143,7 @@ def _registers(numbers: Numbers) -> Iterator[Problem]:
     moving = [role for role in roles if role.registers]
     if not moving:
         return
-    launch = launch_registers(numbers.threads, HARDWARE[numbers.arch])
+    launch = numbers.launch_registers
     for role in moving:
         key = f"role.{role.name}.registers"
         if not setmaxnreg_valid(role.registers):

@@ -21,6 +21,16 @@ class Body:
     docstring: list[str]
     lines: list[str]
 
+    @property
+    def summary(self) -> str:
+        """The docstring's first line."""
+        return self.docstring[0]
+
+    @property
+    def details(self) -> list[str]:
+        """Its other lines, as they stand in the function."""
+        return [f"    {line}" if line else "" for line in self.docstring[1:]]
+
 
 def bodies_of(graph: Graph) -> list[Body]:
     """The functions of all roles that compute, each with its finish where it keeps something."""
@@ -57,7 +67,7 @@ def _body(role: RoleNode) -> Body:
     return Body(
         role.name,
         ", ".join(names),
-        [f"{what}. {upper(role.name)}_WARPS warps, this is thread `thread` of them.", "", *words],
+        [f"{what}. {upper(role.name)}_WARPS warps; this is thread `thread` of them.", "", *words],
         textwrap.dedent(role.body).strip().splitlines() if role.body else identity(role),
     )
 
@@ -82,7 +92,7 @@ def _finish(role: RoleNode) -> Body:
     return Body(
         f"{role.name}_finish",
         ", ".join([*names, "thread: cutlass.Int32"]),
-        [f"{what}. Ends a panel: lane 0 of each warp stores what it has then."],
+        [f"{what}.", "", "Ends a panel: lane 0 of each warp stores what it has then."],
         lines,
     )
 

@@ -66,26 +66,24 @@ def at_level(rings: tuple[Ring, ...], role: RoleNode, level: str) -> tuple[Ring,
     return tuple(ring for ring in rings if ring.every == level)
 
 
-def _setup(role: RoleNode, own_threads: bool, first_warp: int) -> list[str]:
+def _setup(numbers: Numbers, role: RoleNode, own_threads: bool) -> list[str]:
     lines = [f"{ring.name}_consumer = {ring.name}_ring.make_consumer()" for ring in role.inputs]
     lines += [f"{ring.name}_producer = {ring.name}_ring.make_producer()" for ring in role.outputs]
+    first_warp = numbers.first_warp(role)
     if own_threads:
         lines.append(
             f"thread = thread_idx - {32 * first_warp}" if first_warp else "thread = thread_idx"
         )
     if role.registers:
         lines.append(f"# {role.registers} registers a thread, from what the launch gave to all.")
-        lines.append(f"{_setmaxnreg(role)}({role.registers})")
+        lines.append(setmaxnreg(numbers, role))
     return lines
 
 
-def _setmaxnreg(role: RoleNode) -> str:
-    return f"cute.arch.setmaxregister_{role_direction(role)}"
-
-
-def role_direction(role: RoleNode) -> str:
-    """Whether setmaxnreg gives or takes: below 128 a role gives, in blocks of 512 threads."""
-    return "decrease" if role.registers <= 128 else "increase"
+def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
+    """Whether the role gives registers or takes some, against what a thread starts with."""
+    word = "decrease" if role.registers <= numbers.launch_registers else "increase"
+    return f"cute.arch.setmaxregister_{word}({role.registers})"
 
 
 def _tails(numbers: Numbers, role: RoleNode) -> list[str]:
@@ -110,7 +108,7 @@ def _levels(
 
 
 def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
-    setup = _setup(role, False, 0)
+    setup = _setup(numbers, role, False)
     for ring in role.outputs:
         for part in numbers.own_parts(ring, role.name):
             field = field_of(ring, part)
@@ -145,7 +143,7 @@ def _cp_async(numbers: Numbers, role: RoleNode) -> RoleCode:
             target = f"part_of({stage_of(ring, part)}, {upper(role.name)}_WARPS, thread)"
             tile.append(f"copy_global({part.name}_gmem, {target}, {place_of(part, role)})")
         tile.append(f"{ring.name}_stage.commit()")
-    setup = _setup(role, True, numbers.first_warp(role))
+    setup = _setup(numbers, role, True)
     return _levels(role, [], tile, [], setup, _tails(numbers, role))
 
 
@@ -155,7 +153,7 @@ def _tma_store(numbers: Numbers, role: RoleNode) -> RoleCode:
     field = field_of(ring, held)
     place = f"{'panel' if 'M' in out.dims else '0'}, {'tile' if 'N' in out.dims else '0'}"
     setup = [
-        *_setup(role, False, 0),
+        *_setup(numbers, role, False),
         f"{out.name}_from, {out.name}_to = partition_tma(tma_{out.name}, {field}_smem, "
         f"{tile_shape(out)})",
         "# One group of stores at a time: the next begins when this one has read its stage.",
@@ -196,7 +194,7 @@ def arguments_of(role: RoleNode) -> list[str]:
 
 def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     kept = role.kept
-    setup = _setup(role, True, numbers.first_warp(role))
+    setup = _setup(numbers, role, True)
     parts = [part for part in (*role.reads, *role.writes) if part not in kept]
     for part in parts:
         setup.append(

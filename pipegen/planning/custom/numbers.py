@@ -8,11 +8,12 @@ from pipegen.arithmetic import (
     align_up,
     cp_async_producer_arrive_count,
     elected_consumer_arrive_count,
+    launch_registers,
     thread_producer_arrive_count,
 )
 from pipegen.barriers import End, RingModel
 from pipegen.barriers.rings import Step
-from pipegen.hardware import HARDWARE, MBARRIER_BYTES, TMA_SMEM_ALIGNMENT, WARP
+from pipegen.hardware import HARDWARE, MBARRIER_BYTES, TMA_SMEM_ALIGNMENT, WARP, WARPGROUP
 from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
@@ -76,6 +77,16 @@ class Numbers:
     def threads(self) -> int:
         """Threads of a block."""
         return WARP * sum(role.warps for role in self.graph.roles)
+
+    @property
+    def launch_registers(self) -> int:
+        """Registers that a thread starts with where setmaxnreg is used.
+
+        ptxas divides the register file by whole warpgroups: seen in its reports, 168 for 320
+        threads as for 384.
+        """
+        whole = align_up(self.threads, WARPGROUP)
+        return launch_registers(whole, HARDWARE[self.arch])
 
     def first_warp(self, role: RoleNode) -> int:
         """The first warp of a role."""

@@ -3,9 +3,9 @@
 
 from typing import Any
 
-from pipegen.arithmetic import launch_registers
+from pipegen.arithmetic import align_up
 from pipegen.description import KernelDescription
-from pipegen.hardware import HARDWARE, WARP
+from pipegen.hardware import WARP, WARPGROUP
 from pipegen.planning.custom.graph import Graph, Ring, RoleNode
 from pipegen.planning.custom.numbers import MOST_AUTO_STAGES, NAMED_BARRIERS, Numbers
 from pipegen.planning.custom.reading import read_graph
@@ -121,7 +121,6 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
     bytes_of_barriers = numbers.smem_bytes - sum(
         numbers.stages(ring) * numbers.stage_bytes(ring) for ring in graph.rings
     )
-    hardware = HARDWARE[numbers.arch]
     meeting = sum(role.kind == "thread" and role.warps > 1 for role in graph.roles)
     return (
         *found,
@@ -138,9 +137,9 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
         ),
         Number(
             "launch_registers",
-            launch_registers(numbers.threads, hardware),
+            numbers.launch_registers,
             "registers",
-            f"as many as {numbers.threads} threads can have",
+            f"as many as {align_up(numbers.threads, WARPGROUP)} threads can have",
             "a thread's at launch, at most",
         ),
         Number(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words that templates/cute/custom.py.j2 puts into its text, beyond the plan's numbers."""
 
+import textwrap
 from typing import Any
 
 from pipegen.description import KernelDescription
@@ -13,6 +14,7 @@ from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
 
 BANNER_END = 92
+WIDTH = 96
 # How the check makes its inputs, by (i8, exact): small integers where every sum is exact.
 VALUES = {
     (False, True): 'torch.randint(-4, 5, {}, device="cuda")',
@@ -120,15 +122,19 @@ def template_values(
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (4096, 4096)"
         ),
         "cache_modifier": cache_modifier(numbers),
-        "edges": [f"{ring.name:<20} {ring.edge}" for ring in graph.rings],
     }
 
 
-def listing_of_shapes(tensors: tuple[Part, ...]) -> str:
-    """`x is (M, N), v is (M,)`"""
-    return ", ".join(
-        f"{p.name} is ({', '.join(p.dims)}{',' if len(p.dims) == 1 else ''})" for p in tensors
-    )
+def column(name: str, text: str) -> list[str]:
+    """A name, and beside it a text in as many lines as it needs."""
+    lines = textwrap.wrap(text, WIDTH - 21, break_long_words=False, break_on_hyphens=False)
+    return [f"{name if index == 0 else '':<20} {line}" for index, line in enumerate(lines)]
+
+
+def listing_of_shapes(tensors: tuple[Part, ...]) -> list[str]:
+    """`x is (M, N), v is (M,).`, in as many lines as it needs."""
+    words = [f"{p.name} is ({', '.join(p.dims)}{',' if len(p.dims) == 1 else ''})" for p in tensors]
+    return textwrap.wrap(f"{', '.join(words)}.", WIDTH)
 
 
 def cache_modifier(numbers: Numbers) -> str:
@@ -195,15 +201,14 @@ def role_values(numbers: Numbers, role: RoleNode, index: int) -> dict[str, Any]:
     return {
         "name": role.name,
         "branch": "else:" if final and index else f"{branch} {test}:",
-        "banner": f"# ---- {role.name}: {does(role)} ".ljust(BANNER_END, "-"),
-        "warps": f"{warps:<15}",
-        "does": does(role),
+        "banner": f"# ---- {role.name} ".ljust(BANNER_END, "-"),
+        "described": column(role.name, f"{warps:<15} {does(role)}"),
         "setup": code.setup,
         "panel_start": code.panel_start,
         "tile_loop": code.tile_loop,
         "panel_end": code.panel_end,
         "tails": code.tails,
-        "timeline": timeline(role),
+        "timeline": column(role.name, timeline(role)),
     }
 
 
@@ -232,7 +237,8 @@ def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
         "name": ring.name,
         "upper": upper(ring.name),
         "cls": cls,
-        "edge": ring.edge,
+        "described": column(ring.name, ring.edge),
+        "comment": textwrap.wrap(f"{ring.name}: {ring.edge}", WIDTH),
         "stages": numbers.stages(ring),
         "full": numbers.full_count(ring),
         "empty": numbers.empty_count(ring),
