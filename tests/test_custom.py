@@ -316,3 +316,65 @@ def test_the_header_holds_the_bodies_too(path):
     text = path.with_suffix(".py").read_text()
     again = parse_description(read_header(text).description)
     assert again == load_description(path)
+
+
+PALLAS = sorted((ROOT / "generated" / "pallas").glob("pallas_custom_*.toml"))
+# Jax's interpreter of Mosaic GPU is public from 0.11 on; a module says so itself.
+INTERPRETED = [(path.stem, path.read_text()) for path in PALLAS if "sm_90a" in path.read_text()] + [
+    (
+        "fan_out_and_in",
+        """
+        kernel = { op = "custom", backend = "pallas", arch = "sm_90a" }
+        tile = { m = 32, n = 64 }
+        tensor.x = { read = "load" }
+        tensor.y = { read = "other", dtype = "f16" }
+        tensor.out = { write = "join", dtype = "f32" }
+        tensor.side = { write = "left" }
+        pipeline.x = { edge = "load -> left, right", stages = 1 }
+        pipeline.a = { edge = "left -> join", stages = 2 }
+        pipeline.b = { edge = "right -> join", stages = 3, dtype = "f32" }
+        pipeline.y = { edge = "other -> right", stages = 4 }
+        """,
+    ),
+    (
+        "two_sources",
+        """
+        kernel = { op = "custom", backend = "pallas", arch = "sm_90a" }
+        tile = { m = 32, n = 64 }
+        tensor.x = { read = "left" }
+        tensor.y = { read = "right" }
+        tensor.out = { write = "add", dtype = "f32" }
+        pipeline.both = { edge = "left, right -> add", stages = 2 }
+        """,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), INTERPRETED, ids=[name for name, _ in INTERPRETED])
+def test_pallas_graphs_are_right_when_interpreted(name, text, tmp_path):
+    """Exact, or near float64, without a race and with every barrier at its end."""
+    found = find_dsl("pallas")
+    if found.reason:
+        pytest.skip(found.reason)
+    module = tmp_path / f"{name}.py"
+    module.write_text(text_of(plan(parse_description(text))))
+    done = subprocess.run(
+        [sys.executable, module, "--interpret"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if done.stdout.startswith("SKIP"):
+        pytest.skip(done.stdout)
+    assert "FAIL" not in done.stdout
+    assert done.stdout.count("PASS") >= 2
+    assert "RACE" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PALLAS, ids=lambda path: path.stem)
+def test_in_pallas_warpgroups_arrive(path):
+    made = plan(load_description(path))
+    assert {pipe.construct for pipe in made.pipelines} == {"plgpu.Barrier"}
+    graph = read_graph(made.description)
+    for ring in graph.rings:
+        pipe = made.pipeline(ring.name)
+        assert pipe.full_arrive_count == len(ring.sources)
+        assert pipe.empty_arrive_count == len(ring.targets)

@@ -41,7 +41,8 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
     found: list[tuple[str, Finding]] = []
     skipped: list[Skipped] = []
     for pipeline in plan.pipelines:
-        if pipeline.construct.startswith("plgpu.") or pipeline.construct in WITHOUT_BARRIERS:
+        emitter = pipeline.construct.startswith("plgpu.") and pipeline.construct != "plgpu.Barrier"
+        if emitter or pipeline.construct in WITHOUT_BARRIERS:
             skipped.append(Skipped(pipeline.name, f"{pipeline.construct} has no barrier of ours"))
             continue
         if pipeline.construct == "PipelineOrder":
@@ -89,7 +90,9 @@ def custom_ring(plan: Plan, pipeline: PipelinePlan) -> RingModel:
     graph = read_graph(plan.description)
     if graph is None:
         raise ValueError(f"no graph: {plan.name}")
-    alone = Numbers(graph, plan.description.kernel.arch).alone(graph.ring(pipeline.name))
+    alone = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend).alone(
+        graph.ring(pipeline.name)
+    )
     return replace(
         alone,
         full_count=pipeline.full_arrive_count or 0,

@@ -48,7 +48,11 @@ def graph_numbers(made: "Plan") -> "Numbers | None":
     from pipegen.planning.custom.reading import read_graph
 
     graph = read_graph(made.description) if made.description.kernel.op == "custom" else None
-    return Numbers(graph, made.description.kernel.arch) if graph else None
+    return (
+        Numbers(graph, made.description.kernel.arch, made.description.kernel.backend)
+        if graph
+        else None
+    )
 
 
 def write_svg(made: "Plan", path: Path) -> None:

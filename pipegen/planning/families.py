@@ -87,6 +87,7 @@ FAMILIES: dict[str, Family] = {
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
     "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
+    "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
     ),

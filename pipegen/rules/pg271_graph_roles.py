@@ -80,7 +80,7 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
     elif ring.consumer not in ("thread", "wgmma"):
         yield _wrong_kind(description, ring, "consumer", ring.consumer, "thread")
     if kind == "tma" and len(ring.sources) > 1:
-        numbers = Numbers(graph, description.kernel.arch)
+        numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
         sizes = {
             source: sum(numbers.copied_bytes(part) for part in numbers.own_parts(ring, source))
             for source in ring.sources

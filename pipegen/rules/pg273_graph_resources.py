@@ -39,7 +39,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     graph = read_graph(description)
     if graph is None or min(graph.tile) < 1:
         return
-    numbers = Numbers(graph, description.kernel.arch)
+    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
     found = [*_warps(numbers), *_stages(numbers)]
     yield from found
     if not found:
@@ -51,6 +51,8 @@ def _warps(numbers: Numbers) -> Iterator[Problem]:
     graph = numbers.graph
     for role in graph.roles:
         allowed = (1,) if role.kind in ("tma", "tma_store") else (1, 2, 4, 8, 16)
+        if numbers.pallas:
+            continue  # rule PG277 speaks of them
         if role.warps not in allowed:
             yield Problem(
                 f"{role.name} is of kind {role.kind}, which has {listing(allowed)} warps",

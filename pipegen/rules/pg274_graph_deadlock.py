@@ -48,7 +48,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{circle[-1].sources[0]} -> store"',
         )
         return
-    numbers = Numbers(graph, description.kernel.arch)
+    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
     if any(numbers.stages(ring) < 1 or not ring.parts for ring in graph.rings):
         return  # rule PG273 says more about it
     for ring in graph.rings:

@@ -47,13 +47,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             )
         else:
             used = names_in(tensor.expect)
-            unknown = sorted(used - {*read, "torch"})
+            library = "torch" if description.kernel.backend == "cute" else "np"
+            unknown = sorted(used - {*read, library})
             if unknown:
                 yield Problem(
                     f"no tensor {unknown[0]} is read",
                     key,
                     tensor.expect,
-                    listing([*read, "torch"]),
+                    listing([*read, library]),
                     f'"{read[0]}"' if read else "",
                 )
 

@@ -13,7 +13,14 @@ from pipegen.arithmetic import (
 )
 from pipegen.barriers import End, RingModel
 from pipegen.barriers.rings import Step
-from pipegen.hardware import HARDWARE, MBARRIER_BYTES, TMA_SMEM_ALIGNMENT, WARP, WARPGROUP
+from pipegen.hardware import (
+    HARDWARE,
+    MBARRIER_BYTES,
+    SWIZZLE_128B_ALIGNMENT,
+    TMA_SMEM_ALIGNMENT,
+    WARP,
+    WARPGROUP,
+)
 from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
@@ -32,11 +39,29 @@ class Numbers:
 
     graph: Graph
     arch: str
+    backend: str = "cute"
+
+    @property
+    def pallas(self) -> bool:
+        """Whether whole warpgroups arrive, and each copy for itself."""
+        return self.backend == "pallas"
+
+    @property
+    def alignment(self) -> int:
+        """Where a buffer may begin in SMEM."""
+        return SWIZZLE_128B_ALIGNMENT if self.pallas else TMA_SMEM_ALIGNMENT
 
     def part_bytes(self, part: Part) -> int:
         """Bytes of one tile, where the next one may begin."""
-        size = elements(part, self.graph.tile) * DTYPE[part.dtype].bytes
-        return align_up(size, TMA_SMEM_ALIGNMENT)
+        return align_up(self.copied_bytes(part), TMA_SMEM_ALIGNMENT)
+
+    @property
+    def staged_bytes(self) -> int:
+        """In Pallas, the buffers from which a role's results are stored."""
+        if not self.pallas:
+            return 0
+        stored = [part for r in self.graph.roles if r.kind == "thread" for part in r.writes]
+        return sum(align_up(self.copied_bytes(part), self.alignment) for part in stored)
 
     def copied_bytes(self, part: Part) -> int:
         """Bytes of one tile that a copy moves."""
@@ -65,7 +90,12 @@ class Numbers:
         """SMEM of a block if the rings that say nothing have so many stages."""
         counts = {r.name: auto_stages if r.stages is None else r.stages for r in self.graph.rings}
         barriers = 2 * MBARRIER_BYTES * sum(counts.values())
-        tiles = sum(counts[ring.name] * self.stage_bytes(ring) for ring in self.graph.rings)
+        tiles = sum(
+            align_up(counts[ring.name] * self.stage_bytes(ring), self.alignment)
+            for ring in self.graph.rings
+        )
+        if self.pallas:
+            return tiles + self.staged_bytes + barriers  # which stand last
         return align_up(barriers, TMA_SMEM_ALIGNMENT) + tiles
 
     @property
@@ -117,6 +147,8 @@ class Numbers:
     def commit_arrivals(self, ring: Ring, source: str) -> int:
         """Arrivals of one source."""
         warps = self.graph.role(source).warps
+        if self.pallas:
+            return 1  # a warpgroup, or its copy
         if ring.producer == "tma":
             return warps
         if ring.producer == "cp_async":
@@ -124,10 +156,13 @@ class Numbers:
         return thread_producer_arrive_count(warps)
 
     def empty_count(self, ring: Ring) -> int:
-        """Arrivals that empty a stage: one of each warp of each reader."""
-        return sum(
-            elected_consumer_arrive_count(self.graph.role(target).warps) for target in ring.targets
-        )
+        """Arrivals that empty a stage: one of each warp (Pallas: warpgroup) of each reader."""
+        return sum(self.release_arrivals(target) for target in ring.targets)
+
+    def release_arrivals(self, target: str) -> int:
+        """Arrivals of one reader."""
+        warps = self.graph.role(target).warps
+        return 1 if self.pallas else elected_consumer_arrive_count(warps)
 
     def alone(self, ring: Ring) -> RingModel:
         """The ring for the barrier model: each role, or a warp of the only one, for itself.
@@ -158,7 +193,7 @@ class Numbers:
             )
             for source in ring.sources
         ]
-        consumers = [End(target, self.graph.role(target).warps) for target in ring.targets]
+        consumers = [End(target, self.release_arrivals(target)) for target in ring.targets]
         return self._model(ring, producers, consumers)
 
     def _model(self, ring: Ring, producers: list[End], consumers: list[End]) -> RingModel:
@@ -181,7 +216,7 @@ class Numbers:
 
 def apart(end: End, warps: int) -> tuple[End, ...]:
     """A group as two agents: a warp that may run ahead or lag behind, and the others."""
-    if warps == 1:
+    if warps == 1 or end.arrivals < warps:
         return (end,)
     each = end.arrivals // warps
     return (

@@ -8,6 +8,7 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import WARP, WARPGROUP
 from pipegen.planning.custom.graph import Graph, Ring, RoleNode
 from pipegen.planning.custom.numbers import MOST_AUTO_STAGES, NAMED_BARRIERS, Numbers
+from pipegen.planning.custom.pallas import CONSTRUCT, pallas_values
 from pipegen.planning.custom.reading import read_graph
 from pipegen.planning.custom.template import template_values
 from pipegen.planning.formulas import stages_or_given
@@ -25,8 +26,10 @@ def fill_custom(data: dict[str, Any]) -> None:
 
 
 def class_of(ring: Ring, description: KernelDescription) -> str:
-    """The class that the selection table has for an edge."""
+    """The class that the selection table has for an edge; in Pallas its barriers stand alone."""
     kernel = description.kernel
+    if kernel.backend == "pallas":
+        return CONSTRUCT
     found = select(ring.producer, ring.consumer, arch=kernel.arch, backend=kernel.backend)
     if isinstance(found, Refusal):
         raise ValueError(f"rule PG271 lets no such edge pass: {ring.edge}, {found.reason}")
@@ -40,7 +43,8 @@ def plan_custom(
     graph = read_graph(description)
     if graph is None:
         raise ValueError(f"no graph to plan: {description.pipeline=}")
-    numbers = Numbers(graph, description.kernel.arch)
+    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+    pallas = description.kernel.backend == "pallas"
     classes = {ring.name: class_of(ring, description) for ring in graph.rings}
     pipelines = tuple(pipeline_of(numbers, ring, classes[ring.name]) for ring in graph.rings)
     return Plan(
@@ -52,7 +56,11 @@ def plan_custom(
         tuple(role_of(graph, role) for role in graph.roles),
         numbers_of(given, numbers),
         stage_limit(numbers),
-        template_values(description, numbers, classes),
+        (
+            pallas_values(description, numbers)
+            if pallas
+            else template_values(description, numbers, classes)
+        ),
     )
 
 
@@ -133,7 +141,7 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
             numbers.smem_bytes,
             "B",
             f"{bytes_of_barriers} + {sizes}",
-            f"at most {numbers.capacity} B a block; {2 * barriers} mbarriers come first",
+            f"at most {numbers.capacity} B a block, with {2 * barriers} mbarriers",
         ),
         Number(
             "launch_registers",

@@ -121,13 +121,14 @@ def kind_of(description: KernelDescription, words: Words, role: str) -> str:
 
 
 def warps_of(description: KernelDescription, role: str, kind: str) -> int:
-    """Warps of a role: as said, or the usual number of its kind."""
+    """Warps of a role: as said, or the usual number of its kind; in Pallas a warpgroup."""
     given = description.role.get(role)
+    usual = 4 if description.kernel.backend == "pallas" else USUAL_WARPS[kind]
     if given is None:
-        return USUAL_WARPS[kind]
+        return usual
     if given.warpgroups is not None:
         return 4 * given.warpgroups
-    return given.warps or USUAL_WARPS[kind]
+    return given.warps or usual
 
 
 def held_names(description: KernelDescription, words: Words, ring: str) -> tuple[str, ...]:
