@@ -2,8 +2,8 @@
 """The tile of a custom kernel must be one that its copies can move and its warps can share.
 
 What it checks
-    Rows that each role's warps share evenly, columns that 32 lanes do, boxes that TMA takes, and
-    whole 4, 8 or 16 bytes for each cp.async.
+    Rows that each role's warps share evenly, columns that 32 lanes do, boxes that TMA takes,
+    element types bf16, f16, f32 and i8, and whole 4, 8 or 16 bytes for each cp.async.
 
 Why
     A thread has the same part of every tile, in registers. TMA copies at most 256 elements along a
@@ -27,6 +27,7 @@ from pipegen.vocabulary import DTYPE
 
 DERIVED = True
 MOST_ELEMENTS = 64  # of a tile in a thread's registers, for each argument of a body
+DTYPES = ("bf16", "f16", "f32", "i8")
 COLUMNS = (32, 64, 128, 256)
 ROWS = (4, 8, 16, 32, 64, 128, 256)
 
@@ -79,12 +80,12 @@ def _bytes(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
     """Element types that a copy of each kind moves."""
     vector = graph.tile[1] // WARP
     for part in graph.tensors:
-        if DTYPE[part.dtype].bits < 8:
+        if part.dtype not in DTYPES:
             yield Problem(
-                "no tensor has elements of half a byte",
+                "a body takes and gives elements that are exact in f32, by registers",
                 f"tensor.{part.name}.dtype",
                 part.dtype,
-                listing(f'"{word}"' for word, dtype in DTYPE.items() if dtype.bits >= 8),
+                listing(f'"{word}"' for word in DTYPES),
                 '"i8"',
             )
     for role in graph.roles:
@@ -119,11 +120,11 @@ def _bytes(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
                     ),
                 )
     for name, ring in description.pipeline.items():
-        if ring.dtype is not None and DTYPE[ring.dtype].bits < 8:
+        if ring.dtype is not None and ring.dtype not in DTYPES:
             yield Problem(
-                "no stage has elements of half a byte",
+                "a body takes and gives elements that are exact in f32, by registers",
                 f"pipeline.{name}.dtype",
                 ring.dtype,
-                listing(f'"{word}"' for word, dtype in DTYPE.items() if dtype.bits >= 8),
+                listing(f'"{word}"' for word in DTYPES),
                 '"i8"',
             )
