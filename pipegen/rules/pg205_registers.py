@@ -38,7 +38,7 @@ from pipegen.hardware import (
     SETMAXNREG_STEP,
     WARPGROUP,
 )
-from pipegen.planning.gemm_defaults import BLACKWELL_WARPGROUPS
+from pipegen.planning.gemm_defaults import blackwell_warpgroups
 from pipegen.planning.turns import takes_turns
 from pipegen.vocabulary import ONE_STREAM_STYLES
 
@@ -61,7 +61,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 def _fixed_warps(description: KernelDescription) -> Iterator[Problem]:
     """Roles that are so many warps of the template, with the registers that the compiler takes."""
-    for name, warpgroups in BLACKWELL_WARPGROUPS.items():
+    kernel, tiles = description.kernel, description.scheduler.tiles
+    for name, warpgroups in blackwell_warpgroups(kernel.backend, tiles).items():
         role = description.role.get(name)
         if role is None:
             continue
