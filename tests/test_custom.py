@@ -49,6 +49,7 @@ def graph_of(text: str):
 
 def test_ten_lines_are_enough_for_a_chain_of_four_roles():
     assert len(TEN_LINES.splitlines()) <= 10
+    assert TEN_LINES in (ROOT / "README.md").read_text()
     made = plan(parse_description(TEN_LINES))
     assert [role.name for role in made.roles] == ["convert", "compute", "store", "load"]
     assert [pipe.construct for pipe in made.pipelines] == [
