@@ -49,6 +49,7 @@ def graph_of(text: str):
 
 def test_ten_lines_are_enough_for_a_chain_of_four_roles():
     assert len(TEN_LINES.splitlines()) <= 10
+    assert TEN_LINES in (ROOT / "README.md").read_text()
     made = plan(parse_description(TEN_LINES))
     assert [role.name for role in made.roles] == ["convert", "compute", "store", "load"]
     assert [pipe.construct for pipe in made.pipelines] == [
@@ -378,3 +379,75 @@ def test_in_pallas_warpgroups_arrive(path):
         pipe = made.pipeline(ring.name)
         assert pipe.full_arrive_count == len(ring.sources)
         assert pipe.empty_arrive_count == len(ring.targets)
+
+
+WORDS = (
+    "",
+    "load",
+    "work",
+    "x",
+    "raw",
+    "load -> work",
+    "work -> load",
+    "M",
+    "M, N",
+    "é",
+    "1",
+    "a b",
+)
+WHOLE = (0, -1, 1, 2, 3, 4, 16, 96, 256, 2**31 - 1, 1.5, "auto", True)
+BAD: dict[str, tuple[object, ...]] = {
+    "tensor.x.shape": (*WORDS, "N", "K, N", 3),
+    "tensor.x.dtype": ("bf16", "i4", "i32", "e4m3", "fp8", 8),
+    "tensor.x.read": (*WORDS, 1),
+    "tensor.x.write": WORDS,
+    "tensor.x.tile": ([], [32], [32, 256], [0, 0], [1, 2, 3], ["a"], 32, "32"),
+    "tensor.out.expect": (*WORDS, "x", "x.y", "x[", "lambda: x", "torch", "np.x", "\x00"),
+    "tensor.two.read": ("load", "work", "save"),
+    "tensor.class.read": ("load",),
+    "pipeline.raw.edge": (*WORDS, "load, more -> work", "load -> work, save", "work -> work", 1),
+    "pipeline.raw.holds": (*WORDS, "x, x", "out", ","),
+    "pipeline.raw.dtype": ("f32", "i4", "x"),
+    "pipeline.raw.shape": WORDS,
+    "pipeline.raw.stages": WHOLE,
+    "pipeline.raw.producer": ("tma", "thread", "cp_async", "umma", "clc", "warp"),
+    "pipeline.raw.consumer": ("thread", "wgmma", "umma", "umma+thread", "tma_store", "warp"),
+    "pipeline.done.dtype": ("f32", "i8", "i4", "e5m2"),
+    "pipeline.done.shape": WORDS,
+    "pipeline.more.edge": ("load -> save", "save -> load", "work -> new", "new -> work"),
+    "role.load.kind": ("tma", "cp_async", "thread", "tma_store", "wgmma", 1),
+    "role.work.kind": ("tma", "cp_async", "thread", "tma_store"),
+    "role.save.kind": ("tma", "cp_async", "thread", "tma_store"),
+    "role.work.warps": WHOLE,
+    "role.work.warpgroups": WHOLE,
+    "role.work.registers": (*WHOLE, 24, 232, 240),
+    "role.work.body": (*WORDS, "pass", "return", "x = (", "if True:\n    pass", "\n", "\x00", 3),
+    "role.work.start": (1.0, -1e30, float("inf"), float("nan"), 1, "0"),
+    "role.work.finish": ("pass", "", "x ="),
+    "tile.m": WHOLE,
+    "tile.n": WHOLE,
+}
+
+
+@pytest.mark.parametrize("backend", ["cute", "pallas"])
+@pytest.mark.parametrize("key", BAD)
+@pytest.mark.usefixtures("_unformatted")
+def test_each_key_of_a_graph_at_each_value(key, backend):
+    """A paragraph, or a kernel whose text is Python: never a traceback."""
+    for value in BAD[key]:
+        data = {
+            "kernel": {"op": "custom", "backend": backend, "arch": "sm_90a"},
+            "tensor": {"x": {"read": "load"}, "out": {"write": "save"}},
+            "pipeline": {"raw": {"edge": "load -> work"}, "done": {"edge": "work -> save"}},
+        }
+        *sections, leaf = key.split(".")
+        table = data
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[leaf] = value
+        try:
+            text = text_of(plan(description_from_data(data)))
+        except InputError as error:
+            assert str(error)
+            continue
+        compile(text, key, "exec")

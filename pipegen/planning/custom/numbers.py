@@ -216,7 +216,7 @@ class Numbers:
 
 def apart(end: End, warps: int) -> tuple[End, ...]:
     """A group as two agents: a warp that may run ahead or lag behind, and the others."""
-    if warps == 1 or end.arrivals < warps:
+    if warps <= 1 or end.arrivals < warps:
         return (end,)
     each = end.arrivals // warps
     return (
