@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `pipegen check` found: the counts, the wording, the exit code, and every output format.
+"""What `pipegen check` found: the counts, the wording and the exit code, and the text for people.
 
-A format is a function from a Report to text; each sees modules, findings, skips and problems, and
-decides nothing. A new one (junit, sarif) is one more entry of FORMATS.
+The formats for programs are in `report_formats`.
 """
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +21,8 @@ EXIT_INPUT = 2
 _TITLES = {
     "missing": "missing",
     "stale": "stale",
+    "orphan": "orphan",
+    "conflicted": "conflicted",
     "edited": "edited",
     "pristine": "pristine",
     "error": "does not compile",
@@ -40,6 +40,11 @@ _TITLES = {
 _HARMLESS = ("warpgroup.arrive is injected",)
 
 
+def title_of(code: str) -> str:
+    """What a kind of finding is called."""
+    return _TITLES.get(code, code)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing to know about one file. An error fails the run; a notice is no fault at all."""
@@ -53,7 +58,7 @@ class Finding:
     @property
     def title(self) -> str:
         """A few words: what is wrong."""
-        return _TITLES.get(self.code, self.code)
+        return title_of(self.code)
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,10 @@ class ModuleReport:
         """What there is to say about this file."""
         fresh, compiled = self.fresh, self.compiled
         if fresh is not None and fresh.failed:
-            yield Finding(self.path, "fresh", "error", fresh.state, fresh.message)
+            message = fresh.message
+            if fresh.state == "edited":
+                message = f"this run allows no edits (--pristine): {message}"
+            yield Finding(self.path, "fresh", "error", fresh.state, message)
         elif fresh is not None and fresh.notice:
             yield Finding(self.path, "fresh", "notice", fresh.state, fresh.message)
         if compiled is None or compiled.status == "skipped":
@@ -113,6 +121,7 @@ class ModuleReport:
             "arch": self.arch,
             "fresh": self.fresh.state if self.fresh else None,
             "fresh_message": self.fresh.message if self.fresh else "",
+            "edited": self.fresh.edited if self.fresh else None,
             "compile": self.compiled.as_dict() if self.compiled else None,
         }
 
@@ -142,6 +151,8 @@ class Report:
             "edited": fresh["edited"],
             "stale": fresh["stale"],
             "missing": fresh["missing"],
+            "orphan": fresh["orphan"],
+            "conflicted": fresh["conflicted"],
             "compiled": compiled["ok"],
             "compile_failed": sum(m.compiled.failed for m in self.modules if m.compiled),
             "skipped": compiled["skipped"],
@@ -159,7 +170,10 @@ class Report:
     def summary(self) -> str:
         """One line that counts everything, skips too."""
         counts = self.counts()
-        parts = [f"{counts['compiled']} compiled" + _of_which(counts["cached"], "from the cache")]
+        parts = []
+        if any(module.compiled for module in self.modules) or not self.modules:
+            cached = _of_which(counts["cached"], "from the cache")
+            parts.append(f"{counts['compiled']} compiled{cached}")
         parts += [
             f"{counts[key]} {word}"
             for key, word in (
@@ -168,6 +182,8 @@ class Report:
                 ("edited", "edited"),
                 ("stale", "stale"),
                 ("missing", "missing"),
+                ("orphan", "orphaned"),
+                ("conflicted", "conflicted"),
                 ("compile_failed", "failed the compile check"),
                 ("skipped", "SKIPPED"),
             )
@@ -195,11 +211,6 @@ class Report:
             "problems": [problem.as_dict() for problem in self.problems],
             "exit_code": self.exit_code,
         }
-
-
-def as_json(report: Report) -> str:
-    """The report as one JSON object."""
-    return json.dumps(report.as_dict(), indent=2) + "\n"
 
 
 def as_text(report: Report) -> str:
@@ -247,28 +258,6 @@ def rich_table(report: Report) -> Any:
     return table
 
 
-def as_github(report: Report) -> str:
-    """Workflow commands, which GitHub shows beside the lines of a pull request."""
-    lines = [
-        _annotation(finding.level, finding.title, finding.message, str(finding.path))
-        for finding in report.findings()
-    ]
-    for skip in report.skips:
-        lines.append(
-            _annotation("error" if skip.required else "notice", "skipped", skip.sentence())
-        )
-    for problem in report.problems:
-        lines.append(_annotation("error", "wrong input", problem.paragraph(), problem.file))
-    return "\n".join([*lines, report.summary()]) + "\n"
-
-
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "text": as_text,
-    "json": as_json,
-    "github": as_github,
-}
-
-
 def _row(module: ModuleReport, headed: bool = False) -> tuple[str, ...]:
     """The cells of a module; below a heading the numbers need not name what they count."""
     compiled = module.compiled
@@ -306,17 +295,3 @@ def _count(number: int, noun: str) -> str:
 
 def _of_which(number: int, what: str) -> str:
     return f" ({number} {what})" if number else ""
-
-
-def _annotation(level: str, title: str, message: str, path: str = "") -> str:
-    """One workflow command. The values are escaped as GitHub's runner undoes it."""
-    properties = {"file": path, "line": "1" if path else "", "title": title}
-    written = ",".join(
-        f"{key}={_escape(value, True)}" for key, value in properties.items() if value
-    )
-    return f"::{level} {written}::{_escape(message)}"
-
-
-def _escape(text: str, is_property: bool = False) -> str:
-    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return text.replace(":", "%3A").replace(",", "%2C") if is_property else text

@@ -12,10 +12,12 @@ import click
 from pipegen.vocabulary import ARCH_ALIASES, ARCHS
 
 if TYPE_CHECKING:
+    from pipegen.compiling.checking import Level
     from pipegen.report import Report
 
 EPILOG = """\b
 Examples:
+  pipegen check                               the project, or all below this folder
   pipegen check kernels                       all below kernels/
   pipegen check kernels/gemm.py --no-cache    one, compiled again
   pipegen check . --exclude 'old_*' --exclude tests/data    without some files and folders
@@ -54,9 +56,14 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
-    "--format", "output", type=click.Choice(["text", "json", "github"]), default="text",
-    show_default=True,
+    "--format", "output", type=click.Choice(["text", "json", "github", "junit", "sarif"]),
+    default="text", show_default=True,
 )  # fmt: skip
+@click.option(
+    "--level", type=click.Choice(["fresh", "compile"]), default="compile", show_default=True,
+    help="How far to check; fresh needs no DSL and takes a moment.",
+)  # fmt: skip
+@click.option("--pristine", is_flag=True, help="An edited file is a finding, too.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Modules to compile at once. [default: the cores]"
 )
@@ -81,6 +88,8 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 def command(
     paths: tuple[Path, ...],
     output: str,
+    level: "Level",
+    pristine: bool,
     jobs: int | None,
     timeout: float,
     exclude: tuple[str, ...],
@@ -90,7 +99,8 @@ def command(
 ) -> None:
     """Check that kernels are fresh and compile. Needs no GPU.
 
-    PATHS are files or folders (default: the current folder). Each module is compared with what its
+    PATHS are files or folders (default: the project of pipegen.toml or pyproject.toml, or else the
+    current folder). Each module is compared with what its
     description gives today, and compiled to SASS in a process of its own by the DSL that is
     installed here. Registers, spills and SMEM are read from what the compiler wrote.
 
@@ -99,24 +109,28 @@ def command(
     neither reads nor writes there.
 
     \b
-    fresh     as its description and the template give it today
-    stale     description or template changed since: run `pipegen generate`
-    missing   the description is there, the module is not
-    edited    changed by hand, otherwise up to date: fine
-    pristine  no description beside it, and as pipegen wrote it: fine
-    -         has no pipegen header, or its description is wrong
+    fresh       as its description and the template give it today
+    stale       description or template changed since: `pipegen generate` or `update`
+    missing     the description is there, the module is not
+    orphan      the module is there, the project has no description for it
+    conflicted  marks of a merge conflict are in it
+    edited      changed by hand, otherwise up to date: fine
+    pristine    no description beside it, and as pipegen wrote it: fine
+    -           has no pipegen header, or its description is wrong
 
-    Exit code 1: a module is stale or missing, does not compile, spills registers, has its wgmma
-    serialized, or does not fit in SMEM. 2: the input is wrong. 130: stopped with Ctrl-C.
+    Exit code 1: a module is stale, missing, orphaned or conflicted, does not compile, spills
+    registers, has its wgmma serialized, or does not fit in SMEM; with --pristine also if it is
+    edited. 2: the input is wrong. 130: stopped with Ctrl-C.
     """
     from pipegen.compiling.cache import default_folder
     from pipegen.compiling.checking import check
+    from pipegen.vendor.project import find_project
 
     signal.signal(signal.SIGTERM, _stop)
     try:
         with _Progress() as progress:
             report = check(
-                paths or (Path("."),),
+                paths,
                 cache_folder=None if no_cache else default_folder(),
                 jobs=jobs,
                 timeout=timeout,
@@ -124,6 +138,9 @@ def command(
                 arch=arch,
                 progress=progress.show,
                 exclude=exclude,
+                project=find_project(),
+                level=level,
+                pristine=pristine,
             )
     except KeyboardInterrupt:
         # click would make it 1, which says that a check found something.
@@ -139,7 +156,8 @@ def _stop(number: int, _frame: object) -> None:
 
 
 def _print(report: "Report", output: str) -> None:
-    from pipegen.report import FORMATS, closing_lines, rich_table
+    from pipegen.report import closing_lines, rich_table
+    from pipegen.report_formats import FORMATS
 
     if output == "text":
         for problem in report.problems:

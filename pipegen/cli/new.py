@@ -92,7 +92,6 @@ def command(name: str | None, output: Path, dry_run: bool, diff: bool, **options
     from pipegen.description import KernelDescription
     from pipegen.description_file import description_from_data, dump_description
     from pipegen.errors import InputError
-    from pipegen.files import write_files
     from pipegen.planning import plan
     from pipegen.rendering import render
 
@@ -116,9 +115,48 @@ def command(name: str | None, output: Path, dry_run: bool, diff: bool, **options
     elif diff:
         show_diff(output, files)
     else:
-        for written, outcome in write_files(output, files).items():
-            click.echo(f"{outcome.value:<9} {written}")
-        click.echo(f"next: pipegen check {output / name}.toml")
+        _write(output, name, files)
+
+
+def _write(output: Path, name: str, files: dict[str, str]) -> None:
+    """Write description and module; in a project with its lock, and where its modules go."""
+    from pipegen.files import write_files
+    from pipegen.vendor.project import find_project, members
+
+    project = find_project()
+    toml = f"{name}.toml"
+    if project is None:
+        written = write_files(output, files)
+    else:
+        from pipegen.cli.generate import write_project
+        from pipegen.files import Outcome
+
+        written = write_files(output, {toml: files[toml]})
+        listed = {path.resolve() for path in members(project)[0]}
+        try:
+            if (output / toml).resolve() in listed:
+                written |= write_project(project, [output / toml])
+            else:
+                written |= write_files(output, files)
+        except BaseException:
+            if written[output / toml] is Outcome.CREATED:
+                (output / toml).unlink()  # both or neither
+            raise
+        if (output / toml).resolve() not in listed:
+            click.echo(
+                f"{output / toml} is no part of the project: add it to descriptions in "
+                f"{project.file}, then `pipegen generate`"
+            )
+    for path, outcome in written.items():
+        click.echo(f"{outcome.value:<9} {path}")
+    module = next(path for path in written if path.suffix == ".py")
+    click.echo("next:")
+    for command_line, does in (
+        (f"pipegen plan {output / toml}", "every number, and why"),
+        (f"pipegen check {module}", "compiles it; no GPU needed"),
+        (f"python {module}", "runs it on a GPU against float64"),
+    ):
+        click.echo(f"  {command_line:<40}  {does}")
 
 
 def option_that_set(key: str, options: dict[str, Any]) -> str:
