@@ -288,7 +288,11 @@ def test_without_git_a_merge_is_an_error_and_a_plain_update_is_not(monkeypatch):
     [
         ("[pipeline.mainloop]\nstages = 3\n", "[pipeline.mainloop]\nstages = 2\n", "STAGES = 2"),
         ("[tile]\nm = 128\nn = 256\n", "[tile]\nm = 128\nn = 192\n", "192"),
-        ("[cluster]\nshape = [1, 1]\n", "[cluster]\nshape = [2, 1]\n", "CLUSTER_M, CLUSTER_N = 2, 1"),
+        (
+            "[cluster]\nshape = [1, 1]\n",
+            "[cluster]\nshape = [2, 1]\n",
+            "CLUSTER_M, CLUSTER_N = 2, 1",
+        ),
     ],
     ids=["stages", "tile", "cluster"],
 )
