@@ -71,6 +71,17 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Collector | None:
+    """A kernel that is named on the command line is checked, not imported as a test module."""
+    if not _level(parent.config):
+        return None
+    from pipegen.searching import is_module
+
+    if not is_module(module_path):
+        return None
+    return Kernels.from_parent(parent, path=module_path, checks=())
+
+
 class Kernels(pytest.File):
     """A file that checks apply to."""
 
