@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipegen.compiling.freshness import Fresh
+from pipegen.compiling.matrix import Column
 from pipegen.compiling.result import CompileResult
 from pipegen.errors import Problem
 
@@ -133,16 +134,31 @@ class Report:
     modules: list[ModuleReport] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    # The compile check under other versions of the DSLs.
+    columns: list[Column] = field(default_factory=list)
 
     def findings(self) -> list[Finding]:
-        """Everything to say about files, in the order of the files."""
-        return [finding for module in self.modules for finding in module.findings()]
+        """Everything to say about files, in the order of the files, then of the versions."""
+        found = [finding for module in self.modules for finding in module.findings()]
+        return [
+            *found,
+            *(
+                Finding(path, "compile", "error", r.status, f"under {column.name}: {r.message}")
+                for column in self.columns
+                for path, r in column.results.items()
+                if r.failed
+            ),
+        ]
 
     def counts(self) -> dict[str, int]:
         """How many modules there are of each kind."""
         fresh = Counter(m.fresh.state for m in self.modules if m.fresh)
         compiled = Counter(m.compiled.status for m in self.modules if m.compiled)
-        failed = sum(any(f.level == "error" for f in m.findings()) for m in self.modules)
+        broken = self._broken()
+        failed = sum(
+            module.path in broken or any(f.level == "error" for f in module.findings())
+            for module in self.modules
+        )
         return {
             "modules": len(self.modules),
             "failed": failed,
@@ -158,6 +174,10 @@ class Report:
             "skipped": compiled["skipped"],
             "cached": sum(m.compiled.cached for m in self.modules if m.compiled),
         }
+
+    def _broken(self) -> set[Path]:
+        """The files that do not compile under one of the other versions."""
+        return {p for column in self.columns for p, r in column.results.items() if r.failed}
 
     @property
     def exit_code(self) -> int:
@@ -189,6 +209,8 @@ class Report:
             )
             if counts[key]
         ]
+        if broken := self._broken():
+            parts.append(f"{len(broken)} broken under other versions")
         if self.problems:
             parts.append(_count(len(self.problems), "problem") + " with the input")
         return f"{_count(counts['modules'], 'module')}: {', '.join(parts)}"
@@ -209,6 +231,16 @@ class Report:
                 for skip in self.skips
             ],
             "problems": [problem.as_dict() for problem in self.problems],
+            "versions": [
+                {
+                    "with": column.name,
+                    "modules": [
+                        {"path": str(path), "compile": result.as_dict()}
+                        for path, result in column.results.items()
+                    ],
+                }
+                for column in self.columns
+            ],
             "exit_code": self.exit_code,
         }
 
@@ -228,7 +260,8 @@ def as_text(report: Report) -> str:
 
 
 def closing_lines(report: Report) -> Iterator[str]:
-    """Findings, skips and the summary: the part of the text below the table."""
+    """Versions, findings, skips and the summary: the part of the text below the table."""
+    yield from version_table(report)
     for finding in report.findings():
         yield f"{finding.level}: {finding.path}: {finding.title}: {finding.message}"
     for skip in report.skips:
@@ -238,6 +271,29 @@ def closing_lines(report: Report) -> Iterator[str]:
 
 
 HEADINGS = ("module", "backend", "arch", "fresh", "compile", "registers", "spills", "SMEM", "time")
+
+
+def version_table(report: Report) -> Iterator[str]:
+    """File x version, if there were other versions than the installed one."""
+    if not report.columns:
+        return
+    rows = [("", "here", *(column.name for column in report.columns))]
+    for module in report.modules:
+        cells = [
+            _cell(module.compiled),
+            *(_cell(c.results.get(module.path)) for c in report.columns),
+        ]
+        rows.append((str(module.path), *cells))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(c.ljust(width) for c, width in zip(row, widths, strict=True)).rstrip()
+    yield ""
+
+
+def _cell(result: CompileResult | None) -> str:
+    if result is None:
+        return "-"
+    return title_of(result.status) if result.failed else result.status
 
 
 def rich_table(report: Report) -> Any:

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from pipegen.compiling.matrix import Column
 from pipegen.report import Finding, ModuleReport, Report, as_text, title_of
 
 
@@ -45,6 +46,8 @@ def as_junit(report: Report) -> str:
     root = ET.Element("testsuites", name="pipegen check")
     for module in report.modules:
         _suite(root, module, counts, {skip.check: skip.sentence() for skip in report.skips})
+    for column in report.columns:
+        _column(root, column, counts)
     if report.problems:
         suite = ET.SubElement(root, "testsuite", name="input")
         for problem in report.problems:
@@ -98,6 +101,29 @@ def _suite(root: Any, module: ModuleReport, counts: dict[str, int], skips: dict[
     suite.attrib.update({key: str(value) for key, value in totals.items()})
     for key, value in totals.items():
         counts[key] += value
+
+
+def _column(root: Any, column: Column, counts: dict[str, int]) -> None:
+    """The modules under other versions of a DSL: a suite of the versions' name."""
+    from xml.etree import ElementTree as ET
+
+    failed = sum(result.failed for result in column.results.values())
+    suite = ET.SubElement(
+        root, "testsuite", name=_xml(column.name), tests=str(len(column.results)),
+        failures=str(failed), errors="0", skipped="0",
+    )  # fmt: skip
+    counts["tests"] += len(column.results)
+    counts["failures"] += failed
+    for path, result in column.results.items():
+        case = ET.SubElement(
+            suite, "testcase", classname=_xml(column.name), name=_xml(str(path)),
+            time=f"{result.seconds:.3f}",
+        )  # fmt: skip
+        if result.failed:
+            failure = ET.SubElement(
+                case, "failure", message=_xml(title_of(result.status)), type=result.status
+            )
+            failure.text = _xml(result.message)
 
 
 def _xml(text: str) -> str:

@@ -122,6 +122,7 @@ def test_json_shape() -> None:
             }
         ],
         "problems": [],
+        "versions": [],
         "exit_code": 0,
     }
 

@@ -13,7 +13,9 @@ from pipegen.vocabulary import ARCH_ALIASES, ARCHS
 
 if TYPE_CHECKING:
     from pipegen.compiling.checking import Level
+    from pipegen.compiling.environments import Wanted
     from pipegen.report import Report
+    from pipegen.vendor.project import Project
 
 EPILOG = """\b
 Examples:
@@ -21,6 +23,7 @@ Examples:
   pipegen check kernels                       all below kernels/
   pipegen check kernels/gemm.py --no-cache    one, compiled again
   pipegen check . --exclude 'old_*' --exclude tests/data    without some files and folders
+  pipegen check --with nvidia-cutlass-dsl==4.7.1 --with jax==0.11.2     before an upgrade
   pipegen check kernels --format github --require cute      in CI: a skip is a failure
 """
 
@@ -82,6 +85,11 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     help="Fail if modules of this DSL (cute, pallas) are skipped.",
 )  # fmt: skip
 @click.option(
+    "--with", "with_", multiple=True, metavar="PACKAGE==VERSION[,…]",
+    help="Compile under these versions, too, in an environment of their own; may be repeated.",
+)  # fmt: skip
+@click.option("--versions", is_flag=True, help="As --with for each of the project's `versions`.")
+@click.option(
     "--arch", default="sm_90a", show_default=True, callback=_arch,
     help="Architecture of files that have no pipegen header.",
 )  # fmt: skip
@@ -95,6 +103,8 @@ def command(
     exclude: tuple[str, ...],
     no_cache: bool,
     require: frozenset[str],
+    with_: tuple[str, ...],
+    versions: bool,
     arch: str,
 ) -> None:
     """Check that kernels are fresh and compile. Needs no GPU.
@@ -106,7 +116,7 @@ def command(
 
     Hidden folders and virtual environments are left out. Results are kept in
     $XDG_CACHE_HOME/pipegen (~/.cache/pipegen) until a source or a compiler changes; --no-cache
-    neither reads nor writes there.
+    neither reads nor writes there. So are the environments of --with, which `uv` or `pip` fill.
 
     \b
     fresh       as its description and the template give it today
@@ -126,6 +136,7 @@ def command(
     from pipegen.compiling.checking import check
     from pipegen.vendor.project import find_project
 
+    project = find_project()
     signal.signal(signal.SIGTERM, _stop)
     try:
         with _Progress() as progress:
@@ -138,7 +149,8 @@ def command(
                 arch=arch,
                 progress=progress.show,
                 exclude=exclude,
-                project=find_project(),
+                project=project,
+                versions=_wanted(with_, project, versions),
                 level=level,
                 pristine=pristine,
             )
@@ -148,6 +160,27 @@ def command(
         raise SystemExit(128 + signal.SIGINT) from None
     _print(report, output)
     raise SystemExit(report.exit_code)
+
+
+def _wanted(options: tuple[str, ...], project: "Project | None", listed: bool) -> "list[Wanted]":
+    """The environments that were asked for. Raises InputError with every wrong one."""
+    from pipegen.compiling.environments import parse_wanted
+    from pipegen.errors import InputError, Problem
+
+    asked = [(text, "--with") for text in options]
+    if listed:
+        if project is None or not project.versions:
+            raise InputError(
+                "--versions takes the key `versions` of the project's file, and there is none: say "
+                "--with PACKAGE==VERSION"
+            )
+        asked += [(text, f"{project.file}: versions") for text in project.versions]
+    parsed = [parse_wanted(text, source) for text, source in asked]
+    problems = [found for found in parsed if isinstance(found, Problem)]
+    if problems:
+        raise InputError(problems)
+    unique = dict.fromkeys(found for found in parsed if not isinstance(found, Problem))
+    return list(unique)
 
 
 def _stop(number: int, _frame: object) -> None:

@@ -9,8 +9,10 @@ from typing import Literal
 
 from pipegen.compiling.cache import CompileCache
 from pipegen.compiling.discovery import discover, load_module
+from pipegen.compiling.environments import Wanted
 from pipegen.compiling.freshness import Fresh, Renderer, judge_alone
 from pipegen.compiling.installed import DSLS, dsl
+from pipegen.compiling.matrix import Column, compile_under
 from pipegen.compiling.module import DEFAULT_ARCH, Module
 from pipegen.compiling.pool import compile_all, default_jobs
 from pipegen.compiling.project_check import Checked, freshness, whole_project
@@ -42,12 +44,13 @@ def check(
     project: Project | None = None,
     level: Level = "compile",
     pristine: bool = False,
+    versions: Sequence[Wanted] = (),
 ) -> Report:
     """Run the checks on everything among and below `paths`; wrong input is part of the report.
 
     Without paths it is the whole `project`, or else the current folder. Below folders, what one of
     the patterns in `exclude` matches is left out. `level` says how far to go; `pristine` makes an
-    edited file a finding.
+    edited file a finding. Under each of `versions` everything is compiled once more.
     """
     given = tuple(paths)
     checked = Checked(project)
@@ -68,15 +71,18 @@ def check(
     modules = _modules(found, fresh, arch, problems)
     reports = _judged(found, modules, fresh, pristine)
     compiled: dict[Path, CompileResult] = {}
+    columns: list[Column] = []
     if level == "compile":
         # Text with the marks of a conflict is no Python: its state says all there is to say.
         torn = {r.path for r in reports if r.fresh and r.fresh.state == "conflicted"}
         work = [module for path, module in modules.items() if path not in torn]
         compiled = _compile(work, cache_folder, jobs, timeout, progress)
+        columns = _matrix(versions, work, problems, cache_folder, jobs, timeout, progress)
     return Report(
         [replace(report, compiled=compiled.get(report.path)) for report in reports],
         _skips(modules, compiled, require),
         problems,
+        columns,
     )
 
 
@@ -138,6 +144,27 @@ def _compile(
         state=dsl,
     )
     return {module.path: result for module, result in zip(modules, results, strict=True)}
+
+
+def _matrix(
+    versions: Sequence[Wanted],
+    modules: Sequence[Module],
+    problems: list[Problem],
+    cache_folder: Path | None,
+    jobs: int | None,
+    timeout: float,
+    progress: Progress,
+) -> list[Column]:
+    columns: list[Column] = []
+    for wanted in versions:
+        column = compile_under(
+            wanted, modules, cache_folder, jobs or default_jobs(), timeout, progress
+        )
+        if isinstance(column, Problem):
+            problems.append(column)
+        else:
+            columns.append(column)
+    return columns
 
 
 def _skips(
