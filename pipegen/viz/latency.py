@@ -185,8 +185,8 @@ def simulate(plan: Plan, rates: Rates | None = None) -> Timeline:
     main = plan.pipelines[0]
     stages = main.stages
     has_k = bool(plan.description.tile.k) and main.name == "mainloop"
-    steps_a_tile = min(max(stages + 2, 4), _MOST_STEPS // 2) if has_k else 1
-    steps = 2 * steps_a_tile if has_k else min(max(3 * stages, 6), _MOST_STEPS)
+    steps_a_tile = min(max(stages + 2, 4), max(_MOST_STEPS, stages + 2) // 2) if has_k else 1
+    steps = 2 * steps_a_tile if has_k else max(min(3 * stages, _MOST_STEPS), stages + 2)
     numbers = assumptions(plan, rates, steps_a_tile)
     cycles = {number.name: number.value for number in numbers}
     producer, consumer, drain = _role_names(plan)
