@@ -191,6 +191,21 @@ class Stream(Section):
     )
 
 
+class Integration(Section):
+    """`[integration]`: what the module offers to callers besides its own function."""
+
+    torch: bool = Field(
+        default=False,
+        description=(
+            "torch_op(): a torch.library operator with a fake, which torch.compile traces through."
+        ),
+    )
+    jax: bool = Field(
+        default=False,
+        description="jax_gemm(a, b): for jax arrays, also inside jax.jit (through cutlass.jax).",
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -209,6 +224,7 @@ class KernelDescription(Section):
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
+    integration: Integration = Integration()
 
 
 def json_schema() -> dict[str, Any]:

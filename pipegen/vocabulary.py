@@ -34,6 +34,8 @@ OPTIONS: dict[str, object] = {
     "pipeline.mainloop.expected_tx": False,
     "role.producer.warps": 1,
     "stream.y": "none",
+    "integration.torch": False,
+    "integration.jax": False,
 }
 
 # The first style of a backend is its default.

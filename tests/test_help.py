@@ -15,7 +15,7 @@ from vendored import commit_all
 
 from pipegen.cli import COMMANDS, main
 from pipegen.compiling import checking, pool
-from pipegen.compiling.installed import Dsl
+from pipegen.compiling.installed import Dsl, dsl
 from pipegen.compiling.result import CompileResult, Kernel
 
 ROOT = Path(__file__).parent.parent
@@ -80,6 +80,8 @@ def test_example_runs(project, name, line, monkeypatch):
         assert Path(file.replace("~", os.environ["HOME"])).parent.is_dir()
     if name == "init":
         Path("pipegen.toml").unlink()
+    if name == "export" and not dsl("cute").usable:
+        pytest.skip("the CuTe DSL is not installed")
     if "--with" in words:
         # The environments themselves: tests/test_versions.py.
         from pipegen.compiling.matrix import Column

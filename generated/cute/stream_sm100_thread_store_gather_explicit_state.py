@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_thread.py.j2 6a7338d1f0d3
-# text: 5e3b56885545
+# template: cute/stream_thread.py.j2 dbfae3fbf46c
+# text: 62df78239d89
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 fca8f7798ab5
-# text: 5e8ecaa22e7f
+# template: cute/stream_cp_async.py.j2 ea77d0648cfb
+# text: 5eb723e6ad6b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

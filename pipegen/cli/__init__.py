@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "check": "Check that kernels are fresh and compile (no GPU needed).",
     "diff": "Show what an update would change in the project's kernels.",
     "update": "Merge what is new into the project's kernels, edits and all.",
+    "export": "Compile a CuTe module ahead of time: object and C header.",
     "viz": "Draw a pipeline: roles over time, stages, who waits.",
     "explain": "Explain a class, a term or a rule.",
     "schema": "Print the JSON Schema of the description.",
