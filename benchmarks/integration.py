@@ -4,8 +4,8 @@
     python benchmarks/integration.py generated/cute/*_torch*.py --json benchmarks/integration.json
     python benchmarks/integration.py MODULE... --export FOLDER    also objects of `pipegen export`
 
-For each module with `torch_op`: the operator, torch's own opcheck, and torch.compile without a break
-in the graph; with `jax_gemm`: a call, one inside jax.jit, and the module's own function on jax
+For each module with `torch_op`: the operator, torch's own opcheck, and torch.compile in one graph;
+with `jax_gemm`: a call, one inside jax.jit, and the module's own function on jax
 arrays (DLPack); and the object FOLDER/NAME.o in place of the compiled kernel. Random operands,
 against `reference` in float64. Modules for other GPUs are skipped. Exit code 1 if anything failed.
 """
