@@ -307,6 +307,16 @@ def test_module_that_is_named_is_judged_by_the_projects_description(pipegen, ren
     assert states(pipegen, "src") == {"src/one.py": "stale"}
 
 
+def test_exclude_applies_to_a_project(pipegen, renders):
+    write("pipegen.toml", PROJECT)
+    write("kernels/one.toml", DESCRIPTION)
+    write("kernels/old/two.toml", DESCRIPTION)
+    pipegen("generate")
+    Path("kernels/old/two.py").unlink()
+    assert states(pipegen) == {"kernels/one.py": "fresh", "kernels/old/two.py": "missing"}
+    assert states(pipegen, "--exclude", "kernels/old/*") == {"kernels/one.py": "fresh"}
+
+
 def test_wrong_description_makes_no_orphan(pipegen, renders):
     write("pipegen.toml", PROJECT)
     write("kernels/one.toml", DESCRIPTION)

@@ -273,6 +273,25 @@ def test_line_ends_of_an_editor_are_kept(pipegen, renders):
     assert text.count(b"\n") == text.count(b"\r\n")
 
 
+def test_base_that_git_gave_other_line_ends_is_a_base(pipegen, renders):
+    edit("kernels/one.py", "value_3 = 3\n", "value_3 = 33\n")
+    base = base_path(Path("kernels/one.py"))
+    base.write_bytes(base.read_bytes().replace(b"\n", b"\r\n"))
+    commit_all()
+    renders.texts["one"] = emitted(body(value_9="8"), "b")
+    assert outcomes(pipegen("update"))["kernels/one.py"] == "merged"
+
+
+def test_linked_module_stays_a_link(pipegen, renders):
+    Path("kernels/one.py").rename("elsewhere.py")
+    Path("kernels/one.py").symlink_to("../elsewhere.py")
+    commit_all()
+    renders.texts["one"] = emitted(template="b")
+    assert outcomes(pipegen("update"))["kernels/one.py"] == "updated"
+    assert Path("kernels/one.py").is_symlink()
+    assert Path("elsewhere.py").read_text() == emitted(template="b")
+
+
 def test_without_git_a_merge_is_an_error_and_a_plain_update_is_not(monkeypatch):
     monkeypatch.setattr(merging.shutil, "which", lambda _: None)
     assert merge("a\n", "a\n", "b\n").text == "b\n"

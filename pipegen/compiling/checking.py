@@ -55,7 +55,7 @@ def check(
     given = tuple(paths)
     checked = Checked(project)
     if project is not None and not given:
-        found = whole_project(checked)
+        found = whole_project(checked, exclude)
     else:
         found = checked.with_descriptions(discover(given or (Path("."),), exclude))
     problems = list(found.problems)

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipegen.compiling.discovery import read_source
 from pipegen.compiling.freshness import Fresh, Renderer, judge
 from pipegen.errors import InputError, Problem
-from pipegen.searching import Found, is_module, search
+from pipegen.searching import Found, excluded, is_module, search
 from pipegen.vendor.header import read_header
 from pipegen.vendor.lock import Lock, read_base, read_lock
 from pipegen.vendor.project import Project, members, wrong_arch
@@ -94,8 +94,11 @@ class Checked:
         return orphans
 
 
-def whole_project(checked: Checked) -> Found:
-    """The project's descriptions, the modules of its lock, and those in its output folder."""
+def whole_project(checked: Checked, exclude: Sequence[str] = ()) -> Found:
+    """The project's descriptions, the modules of its lock, and those in its output folder.
+
+    What one of the patterns in `exclude` matches is left out.
+    """
     project = checked.project
     assert project is not None
     modules: dict[Path, Path] = {}
@@ -114,7 +117,10 @@ def whole_project(checked: Checked) -> Found:
             for path in sorted(folder.glob("*.py")):
                 if path.is_file() and is_module(path):
                     modules.setdefault(path.resolve(), path)
-    return Found(tuple(checked.descriptions), tuple(modules.values()), tuple(problems))
+    folder = project.folder
+    descriptions = (p for p in checked.descriptions if not excluded(p, folder, exclude))
+    kept = (p for p in modules.values() if not excluded(p, folder, exclude))
+    return Found(tuple(descriptions), tuple(kept), tuple(problems))
 
 
 def freshness(

@@ -119,7 +119,7 @@ def read_base(module: Path, entry: Entry | None) -> str | None:
     if entry is None:
         return None
     try:
-        text = base_path(module).read_bytes().decode("utf-8")
+        text = base_path(module).read_bytes().decode("utf-8").replace("\r\n", "\n")  # by git
     except (OSError, UnicodeDecodeError):
         return None
     return text if digest(text) == entry.text_digest else None

@@ -51,6 +51,8 @@ def commit(folder: Path, files: Mapping[Path, str | None]) -> None:
     Call it within `exclusive`. Raises InputError, with nothing changed, if something cannot be
     written.
     """
+    # A link stays one: the file that it leads to is written.
+    files = {Path(os.path.realpath(path)): text for path, text in files.items()}
     staged: dict[str, str] = {}
     removed = [_relative(folder, path) for path, text in files.items() if text is None]
     try:
