@@ -86,11 +86,14 @@ def _values(entry: dict[str, Any], schema: dict[str, Any]) -> str:
         return ", ".join(f"`{json.dumps(word)}`" for word in entry["enum"])
     if "const" in entry:
         return f"`{json.dumps(entry['const'])}`"
+    if entry["type"] == "array":
+        pair = len(entry.get("prefixItems", [])) == 2
+        return "a list of two whole numbers" if pair else "a list of whole numbers"
     kinds = {
         "integer": "a whole number",
+        "number": "a number",
         "string": "text",
         "boolean": "`true`, `false`",
-        "array": "a list of two whole numbers",
     }
     return kinds[entry["type"]]
 

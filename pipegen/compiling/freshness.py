@@ -43,7 +43,11 @@ def judge(current: str | None, rendered: str, kept: str | None = None, lock: boo
     from pipegen.vendor.updating import base_of
 
     if current is None:
-        return Fresh("missing", "its description is there, the file is not: run `pipegen generate`")
+        return Fresh(
+            "missing",
+            "its description is there, the file is not: run `pipegen generate`, or remove the "
+            "description",
+        )
     if found := _conflict(current):
         return found
     if current == rendered:
