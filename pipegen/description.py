@@ -13,6 +13,8 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    WALK_ALIASES,
+    AccumulatorName,
     Arch,
     Backend,
     ConsumerKind,
@@ -20,6 +22,7 @@ from pipegen.vocabulary import (
     Op,
     ProducerKind,
     Style,
+    Walk,
 )
 
 
@@ -68,9 +71,12 @@ class Dtypes(Section):
         default=None,
         description="Element type of B (stream: of y); A's by default, i8 in a mixed_gemm.",
     )
-    acc: Literal["f32"] = Field(default="f32", description="Accumulator type.")
+    acc: AccumulatorName | None = Field(
+        default=None, description="Accumulator type: f32, or i32 for i8 operands of a gemm."
+    )
     out: DtypeName | None = Field(
-        default=None, description="Output type; A's by default, bf16 for fp8 operands."
+        default=None,
+        description="Output type; A's by default, bf16 for fp8 operands, i32 for i8 ones.",
     )
     promote_every: Whole | Literal["auto"] = Field(
         default="auto",
@@ -109,7 +115,9 @@ class Tile(Section):
     """`[tile]`: the CTA tile in elements."""
 
     m: Whole | None = Field(default=None, description="Rows of the output tile.")
-    n: Whole | None = Field(default=None, description="Columns of the output tile.")
+    n: Whole | None = Field(
+        default=None, description="Columns of the output tile; reduce: of the longest row."
+    )
     k: Whole | None = Field(default=None, description="Depth of one stage.")
 
 
@@ -145,6 +153,13 @@ class Pipeline(Section):
     expected_tx: bool = Field(
         default=False,
         description="Bytes are armed at each acquire: tiles outside the matrix are not loaded.",
+    )
+    out_specs: bool = Field(
+        default=False,
+        description=(
+            "pallas, [pipeline.epilogue] of stream and reduce: the pipeline itself writes back, "
+            "through its out_specs; false: the step stores, which several warpgroups can."
+        ),
     )
 
 
@@ -191,6 +206,30 @@ class Stream(Section):
     )
 
 
+class Reduce(Section):
+    """`[reduce]`, for op = "reduce": each row of an (M, N) matrix is reduced, and written anew."""
+
+    body: Literal["rmsnorm", "softmax"] = Field(
+        default="rmsnorm",
+        description="What is written in the place for your own: rmsnorm with a weight, or softmax.",
+    )
+    blocks_per_sm: Whole | Literal["auto"] = Field(
+        default="auto", description="CTAs that share an SM, and so its SMEM."
+    )
+
+
+class DimensionSemantics(Section):
+    """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
+
+    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None,
+        description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
+    )
+    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None, description="Output tiles: parallel, the default, with a CTA for each."
+    )
+
+
 class Integration(Section):
     """`[integration]`: what the module offers to callers besides its own function."""
 
@@ -224,6 +263,8 @@ class KernelDescription(Section):
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
+    reduce: Reduce = Reduce()
+    dimension_semantics: DimensionSemantics = DimensionSemantics()
     integration: Integration = Integration()
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
 # template: cute/stream_tma.py.j2 4242a7a2e589
-# text: 038a205abdc5
+# text: 140cdbb2f1b5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -18,7 +18,7 @@
 #   out = "f32"
 #
 #   [tile]
-#   m = 16
+#   m = 8
 #
 #   [pipeline.epilogue]
 #   consumer = "tma_store"
@@ -29,28 +29,28 @@
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: f16 -> f32 -> f32.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
-tiles of 16 x 128, one after the other, and loads the next ones while it computes this one.
+tiles of 8 x 128, one after the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 160 threads
-  consumer   warps 0 to 3: read 4 rows of a tile each, apply f in f32, put the result into a
+  consumer   warps 0 to 3: read 2 rows of a tile each, apply f in f32, put the result into a
              buffer of their own, and issue its TMA store
   producer   warp 4 issues all TMA loads
 
 Pipelines
              class             producer -> consumer  stages  full barrier       empty barrier
-  mainloop   PipelineTmaAsync  TMA -> threads        48      1 arrive + 4096 B  4 arrives
+  mainloop   PipelineTmaAsync  TMA -> threads        104     1 arrive + 2048 B  4 arrives
   epilogue   PipelineTmaStore  threads -> TMA store  4       none               none
 
   mainloop   Filled by a tile of x: `acquire` waits until the stage is empty and arms its full
              barrier with tx_count, which the copy completes as its bytes land (`commit` does
              nothing). Emptied by one arrive of each consumer warp, as soon as its part is in
              registers.
-  epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
+  epilogue   One for each consumer warp. Filled by its lanes with 2 rows, 1024 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
              groups than buffers (4) still read SMEM: the oldest buffer is free.
 
 Timeline of a CTA (its tiles t0, t1, ...)
-  producer   load t0, t1, ...: at most 48 stages ahead of the slowest consumer warp
+  producer   load t0, t1, ...: at most 104 stages ahead of the slowest consumer warp
   consumer   wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
   stores                                        | rows of t0                         | rows of t1
 
@@ -82,8 +82,8 @@ from cutlass.utils import HardwareInfo
 
 X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.Float16, cutlass.Float32, cutlass.Float32
 
-TILE_M, TILE_N = 16, 128  # elements of a tile
-WARP_M = 4  # rows of a tile that a consumer warp has: 16 / 4
+TILE_M, TILE_N = 8, 128  # elements of a tile
+WARP_M = 2  # rows of a tile that a consumer warp has: 8 / 4
 VECTOR = 4  # elements of a row that a lane has: 128 / 32
 
 CONSUMER_WARPS = 4
@@ -92,17 +92,17 @@ PRODUCER_WARP = 4  # the last warp of the CTA
 BLOCKS_PER_SM = 1
 
 # 232448 B of SMEM a block: 227 KiB
-MAINLOOP_STAGES = 48  # (232448 - 768 - 4 * 8192) // 4096
-TX_COUNT = 4096  # B: 16 * 128 * 2, a tile of x
+MAINLOOP_STAGES = 104  # (232448 - 1664 - 4 * 4096) // 2048
+TX_COUNT = 2048  # B: 8 * 128 * 2, a tile of x
 FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
 EMPTY_ARRIVES = 4  # 4 consumer warps
-EPI_STAGES = 4  # buffers of a consumer warp, 2048 B each
+EPI_STAGES = 4  # buffers of a consumer warp, 1024 B each
 
 X_ALIGN, OUT_ALIGN = 8, 4  # elements of 16 B: the unit of row strides
 
 
 @cute.struct
-class SharedStorage:  # 230144 B: 768 + 48 * 4096 + 4 * 8192
+class SharedStorage:  # 231040 B: 1664 + 104 * 2048 + 4 * 4096
     mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[X_DTYPE, TILE_M * TILE_N * MAINLOOP_STAGES], 128]
     out: cute.struct.Align[cute.struct.MemRange[OUT_DTYPE, TILE_M * TILE_N * EPI_STAGES], 128]

@@ -59,7 +59,8 @@ OPTION_OF = {
 @click.option(
     "--style",
     shell_complete=emitted(3),
-    help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline.",
+    help="cute: participants, explicit-state. "
+    "pallas: warp-specialized, emit-pipeline, pallas-call.",
 )
 @click.option(
     "--producer",
