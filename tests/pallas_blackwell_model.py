@@ -40,7 +40,7 @@ class Counts:
     # What the emitted text does, to be left out by a control.
     tail: bool = True
     acquire: bool = True
-    follower_waits: bool = True
+    follower_waits: bool = False  # in a pair, as the emitted text once did: arrivals in both CTAs
     relay: bool = True
 
 
@@ -227,24 +227,29 @@ class Cluster:
             assert cta.tmem.get(buffer) == tile, "a race on an accumulator"
             yield lambda: True
             assert cta.tmem.get(buffer) == tile, "a race on an accumulator"
-            for other in self.led(self.leader(cta)):
+            leader = self.leader(cta)
+            for other in self.led(leader) if self.c.follower_waits else [leader]:
                 other.acc_empty[buffer].arrive()
             cta.stored.append(tile)
 
         yield from self.each_tile(cta, 2, store_tile)
 
     # ---- the run ---------------------------------------------------------------------------------
-    def run(self) -> None:
-        """Every role to its end, in a random order. Raises AssertionError where that fails."""
-        names = [self.tma, self.mma, self.epilogue, *([self.release] if self.c.released else [])]
-        roles = [(cta, role(cta)) for cta in self.ctas for role in names]
+    def names(self) -> list[Callable[[Cta], Role]]:
+        return [self.tma, self.mma, self.epilogue, *([self.release] if self.c.released else [])]
+
+    def run(self, slow: int | None = None) -> None:
+        """Every role to its end, in a random order, the one at index `slow` only where nothing else
+        can go on. Raises AssertionError where that fails."""
+        roles = [(cta, role(cta)) for cta in self.ctas for role in self.names()]
         waiting: dict[int, Callable[[], bool]] = {i: (lambda: True) for i in range(len(roles))}
         while waiting or self.under_way or any(self.mmas):
             choices: list[tuple[str, int]] = [("role", i) for i, w in waiting.items() if w()]
             choices += [("copy", i) for i in range(len(self.under_way))]
             choices += [("mma", rank) for rank, queue in enumerate(self.mmas) if queue]
             assert choices, "a deadlock"
-            kind, i = self.random.choice(choices)
+            others = [choice for choice in choices if choice != ("role", slow)]
+            kind, i = self.random.choice(others or choices)
             if kind == "copy":
                 self.under_way.pop(i)()
             elif kind == "mma":

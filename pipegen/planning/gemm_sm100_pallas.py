@@ -68,7 +68,7 @@ def _pipelines(description: KernelDescription, budget: SmemBudget) -> tuple[Pipe
         full_arrive_count=1,
         empty_arrive_count=group,
         filled_by="the MMAs of all K tiles, then one tcgen05 commit",
-        emptied_by="one thread of each epilogue warpgroup, once all of it is in registers",
+        emptied_by="one thread of each epilogue warpgroup, once the last piece is in registers",
     )
     epilogue = PipelinePlan(
         name="epilogue",

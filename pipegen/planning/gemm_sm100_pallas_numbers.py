@@ -21,6 +21,9 @@ from pipegen.vocabulary import DTYPE
 # Read in the PTX of all three jax versions (Warpgroup semantics): a copy arrives 128 times and arms
 # its bytes in as many shares; from a warp, each of its 32 threads arrives 4 times.
 FULL_ARRIVALS = 2 * WARPGROUP
+# A GPC's SMs beyond its clusters of 4: at most 2, for SMs come by twos. An H100 has 8 GPCs; NVIDIA
+# publishes no number for a B200.
+IDLE_SMS = 8 * 2
 LOOP_WARPGROUPS = 3  # that take part in the scheduling loop
 
 
@@ -199,6 +202,8 @@ def _launch(description: KernelDescription) -> tuple[Number, ...]:
     if not takes_answers(description):
         cluster = shared_cluster(description)
         warpgroups = 2 if cluster == (1, 1) else 3
+        idle = IDLE_SMS if cluster == (2, 2) else 0
+        left = f" but {idle}, which a GPC may have beside its clusters of 4" if idle else ""
         return (
             Number(
                 "threads",
@@ -211,7 +216,7 @@ def _launch(description: KernelDescription) -> tuple[Number, ...]:
                 "grid",
                 "persistent",
                 "blocks",
-                f"{hardware.sm_count} on a B200: one block an SM",
+                f"{hardware.sm_count - idle} on a B200: one block an SM{left}",
                 "a fixed stride: each block takes every grid-th tile",
             ),
             *_released(cluster),

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipegen.arithmetic import multicast_partners
 from pipegen.description import KernelDescription
+from pipegen.planning.gemm_sm100_pallas_numbers import IDLE_SMS
 from pipegen.planning.gemm_sm90_pallas_template import operand_words, widest_swizzle
 from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.smem_budget import SmemBudget
@@ -14,6 +15,10 @@ from pipegen.vocabulary import DTYPE
 
 # What a CTA of a persistent grid is launched for, and a pair.
 GRIDS = {1: "grid=(sm_count,),", 2: "grid=(sm_count // 2,),"}
+LEFT_OUT = {
+    "launch_arguments": ", device.core_count - IDLE_SMS",
+    "trace_arguments": ", sm_count=device.core_count - IDLE_SMS",
+}
 
 
 def template_values(description: KernelDescription, budget: SmemBudget) -> dict[str, Any]:
@@ -64,7 +69,12 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "out_row": "(2 * m + rank)" if pair else "m",
         **_barrier_words(budget, pair, clc),
         **_launch_words(pair, clc),
-        "which_tile": "the output tile that comes index-th.",
+        "raster_rows": "rows of pair tiles" if pair else "tile rows",
+        "which_tile": (
+            "the pair tile that comes index-th: m counts MMA_TILE_M rows."
+            if pair
+            else "the output tile that comes index-th."
+        ),
         # A tail in M and N, two batches, and three K tiles: small enough for an interpreter.
         "interpret_size": f"{m + 8}, {n + 64}, {3 * k}, 2",
         "pair": pair,
@@ -90,6 +100,7 @@ def _block(rows: str, k_major: bool) -> str:
 def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
     """What the docstring says of the barriers, and the types of those that differ."""
     stage_bytes = (2 if pair else 1) * budget.stage_bytes
+    leads = "leader's " if pair else ""
     return {
         "mainloop_empty": "1 commit",
         "full_barrier": f"256 arrives + {stage_bytes} B",
@@ -102,12 +113,20 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
             else "all threads, when they have read it"
         ),
         "arrivals_text": (
-            "all 128 threads of the TMA warpgroup" + ("" if pair else " arrive")
+            f"all 128 threads of the {leads}TMA warpgroup arrive"
             if clc
-            else ("the TMA warp's 32 threads" + ("" if pair else " arrive 4 times each"))
+            else f"the 32 threads of the {leads}TMA warp arrive 4 times each"
         ),
         "acc_empty_type": ('ClusterBarrier(collective_axes=("pair",), ' if pair else "Barrier("),
+        "acc_empty_leader": ", leader_tracked=True" if pair else "",
+        "mma_warp": _lead("warp == MMA_WARP", pair),
+        "mma_warpgroup": _lead("warpgroup == MMA_WARPGROUP", pair),
     }
+
+
+def _lead(is_mma: str, pair: bool) -> str:
+    """Whether this is the role that issues MMAs: in a pair, that of the leader."""
+    return f"({is_mma}) & (rank == 0)" if pair else is_mma
 
 
 def _cluster_words(description: KernelDescription) -> dict[str, Any]:
@@ -123,13 +142,15 @@ def _cluster_words(description: KernelDescription) -> dict[str, Any]:
         "stage_free": "mainloop_released" if clustered else "mainloop_empty",
         "a_collective": ', collective_axes="cluster_n"' if n > 1 else "",
         "b_collective": ', collective_axes="cluster_m"' if m > 1 else "",
-        "raster_rows": "cluster rows" if clustered else "tile rows",
+        "cluster_of_four": m * n == 4,
+        "idle_sms": IDLE_SMS,
         "interpret_threads": 8 * m * n,  # four roles wait in each CTA, and who started their warps
     }
     if not clustered:
         return words
     return {
         **words,
+        "raster_rows": "cluster rows",
         "mma_tile_m": "TILE_M * CLUSTER_M",
         "mma_tile_n": "TILE_N * CLUSTER_N",
         "which_tile": "this CTA's output tile in the cluster of tiles that comes index-th.",
@@ -138,6 +159,7 @@ def _cluster_words(description: KernelDescription) -> dict[str, Any]:
         "warpgroup_names": "MMA_WARPGROUP, EPILOGUE_WARPGROUP, RELEASE_WARPGROUP",
         "warpgroup_numbers": "0, 1, 2",
         "num_threads": 3,
+        **(LEFT_OUT if m * n == 4 else {}),
         "interpret_arguments": f"sm_count={2 * m * n}, interpret=interpret",
     }
 
