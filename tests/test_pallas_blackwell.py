@@ -343,8 +343,8 @@ def test_the_protocol_runs_however_slow_one_role_is(group, tiles, shape):
 
 @pytest.mark.parametrize("tiles", ["static", "clc"])
 def test_a_role_that_only_looks_on_is_lapped(tiles):
-    """Both epilogues arrive in both CTAs, but nothing waits for the MMA role that does not lead: two
-    tiles later its barrier shows the parity of before, and it waits for ever."""
+    """Both epilogues arrive in both CTAs, but nothing waits for the MMA role that does not lead:
+    two tiles later its barrier shows the parity of before, and it waits for ever."""
     wrong = counts(2, tiles, follower_waits=True)
     follower = 4  # tma, mma, epilogue of the leader, tma, mma
     with pytest.raises(AssertionError, match="a deadlock"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
 # template: pallas/gemm_sm100.py.j2 2df8173e51be
-# text: 4e6d96773973
+# text: e25ec26831e4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -41,7 +41,7 @@ Pipelines
   accumulator  tcgen05 -> threads    2       1 commit                 1 arrive
   epilogue     threads -> TMA store  2       none                     none
 
-  mainloop     Filled by an A and a B tile. For each, the 32 threads of the TMA warp arrive 4 times each,
+  mainloop     Filled by an A and a B tile. For each, the TMA warp's 32 threads arrive 4 times each,
                and arm the barrier with a share of its bytes.
                Emptied by a tcgen05 commit, which arrives when the MMAs before it have read SMEM.
                The release warpgroup waits for it, and arrives in every CTA that shares a tile with

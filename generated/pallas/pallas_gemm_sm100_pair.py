@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
 # template: pallas/gemm_sm100_pair.py.j2 23bb0b0e0449
-# text: f0ae0b1402d6
+# text: 678983d0a3d4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -38,7 +38,7 @@ Pipelines
   epilogue     threads -> TMA store  2       none                     none
 
   mainloop     Filled by an A and a B tile of each CTA, which complete at the leader's barrier. For
-               A and for B, the 32 threads of the leader's TMA warp arrive 4 times each,
+               A and for B, the leader's TMA warp's 32 threads arrive 4 times each,
                and arm it with a share of both CTAs' bytes.
                Emptied by a tcgen05 commit of the leader, which arrives in both CTAs when the MMAs
                before it have read the SMEM of both.

@@ -89,7 +89,10 @@ FAMILIES: dict[str, Family] = {
         ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
     ),
     "gemm_sm100_pallas": Family(
-        ("tma", "mma", "epilogue"), GEMM_RULES | {"PG242"}, fill_gemm, plan_gemm_sm100_pallas
+        ("tma", "mma", "epilogue"),
+        GEMM_RULES | {"PG242", "PG243"},
+        fill_gemm,
+        plan_gemm_sm100_pallas,
     ),
     "gemm_sm90_pallas_call": Family(
         ("producer", "consumer"), GEMM_RULES, fill_pallas_call, plan_gemm_sm90_pallas_call

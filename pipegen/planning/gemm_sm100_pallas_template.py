@@ -115,7 +115,7 @@ def _barrier_words(budget: SmemBudget, pair: bool, clc: bool) -> dict[str, Any]:
         "arrivals_text": (
             f"all 128 threads of the {leads}TMA warpgroup arrive"
             if clc
-            else f"the 32 threads of the {leads}TMA warp arrive 4 times each"
+            else f"the {leads}TMA warp's 32 threads arrive 4 times each"
         ),
         "acc_empty_type": ('ClusterBarrier(collective_axes=("pair",), ' if pair else "Barrier("),
         "acc_empty_leader": ", leader_tracked=True" if pair else "",
