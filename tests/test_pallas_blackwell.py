@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -287,6 +289,49 @@ def test_a_pair_says_that_no_interpreter_runs_it():
         text = path.read_text(encoding="utf-8")
         assert "no interpreter of jax runs the MMAs of a CTA pair" in text
         assert 'print("SKIP no interpreter of jax runs the MMAs of a CTA pair")' in text
+
+
+def test_the_check_sees_what_a_norm_does_not():
+    """A fragment of 4 x 64 that is lost in 2048 x 2048 hardly changes the norm: the worst element
+    says it. NaN anywhere, and an exact type that is wrong by one, fail as well."""
+    jnp = pytest.importorskip("jax.numpy")
+
+    def checked(name, spoil):
+        module = types.ModuleType(name)
+        text = (ROOT / "generated" / "pallas" / f"{name}.py").read_text(encoding="utf-8")
+        exec(compile(text, f"{name}.py", "exec"), module.__dict__)
+
+        def run(a, b):
+            out = module.reference(a, b)
+            spoil(out[0])
+            return jnp.asarray(out, module.OUT_DTYPE)
+
+        return module.check(run, 2048, 2048, 8)
+
+    def lose(out):
+        out[100:104, 64:128] = 0
+
+    def leave(out):
+        out[-1, -1] = np.nan
+
+    def miss(out):
+        out[7, 9] += 1
+
+    for name in ("pallas_gemm_sm100", "pallas_gemm_sm100_pair"):
+        assert checked(name, lambda out: None)
+        assert not checked(name, lose)
+        assert not checked(name, leave)
+    assert checked("pallas_gemm_sm100_i8", lambda out: None)
+    assert not checked("pallas_gemm_sm100_i8", miss)
+
+
+def test_only_the_leader_of_a_pair_waits_for_the_epilogues():
+    for path in set(MODULES) - set(SINGLE):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("leader_tracked=True") == 1
+        role = "warp == MMA_WARP" if "TMA_WARP, MMA_WARP" in text else "warpgroup == MMA_WARPGROUP"
+        roles = text.count(f"@pl.when(({role}) & (rank == 0))")
+        assert roles == (1 if role.startswith("warp ") else 2)  # its tiles; and its tail
 
 
 # ---- The protocol, in any order ------------------------------------------------------------------

@@ -5,8 +5,8 @@ from typing import Any
 
 from pipegen.arithmetic import multicast_partners
 from pipegen.description import KernelDescription
-from pipegen.planning.gemm_sm100_pallas_numbers import IDLE_SMS
 from pipegen.planning.gemm_sm90_pallas_template import operand_words, widest_swizzle
+from pipegen.planning.gemm_sm100_pallas_numbers import IDLE_SMS
 from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_sm100 import cta_group_of
