@@ -36,7 +36,7 @@ def fill_common(data: dict[str, Any], blocks: dict[str, Any]) -> None:
 
 def is_specialized(data: dict[str, Any]) -> bool:
     """Whether a warpgroup of its own loads."""
-    return data["kernel"]["style"] == "warp-specialized"
+    return bool(data["kernel"]["style"] == "warp-specialized")
 
 
 def fill_stream_pallas(data: dict[str, Any]) -> None:
