@@ -13,13 +13,17 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    WALK_ALIASES,
+    AccumulatorName,
     Arch,
     Backend,
     ConsumerKind,
     DtypeName,
     Op,
     ProducerKind,
+    RoleKind,
     Style,
+    Walk,
 )
 
 
@@ -68,9 +72,12 @@ class Dtypes(Section):
         default=None,
         description="Element type of B (stream: of y); A's by default, i8 in a mixed_gemm.",
     )
-    acc: Literal["f32"] = Field(default="f32", description="Accumulator type.")
+    acc: AccumulatorName | None = Field(
+        default=None, description="Accumulator type: f32, or i32 for i8 operands of a gemm."
+    )
     out: DtypeName | None = Field(
-        default=None, description="Output type; A's by default, bf16 for fp8 operands."
+        default=None,
+        description="Output type; A's by default, bf16 for fp8 operands, i32 for i8 ones.",
     )
     promote_every: Whole | Literal["auto"] = Field(
         default="auto",
@@ -155,6 +162,36 @@ class Pipeline(Section):
             "through its out_specs; false: the step stores, which several warpgroups can."
         ),
     )
+    edge: str | None = Field(
+        default=None,
+        description='custom only: the roles it connects, "load -> sum, copy".',
+    )
+    holds: str | None = Field(
+        default=None,
+        description="custom only: the tensors whose tiles a stage holds, with commas between.",
+    )
+    dtype: DtypeName | None = Field(
+        default=None, description="custom only: element type of a stage that a body writes."
+    )
+    shape: str | None = Field(
+        default=None, description='custom only: "M, N", or "M": one stage for a panel of rows.'
+    )
+
+
+class Tensor(Section):
+    """`[tensor.NAME]`, for op = "custom": a matrix, or a vector, in GMEM."""
+
+    shape: str = Field(default="M, N", description='Its sizes: "M, N", "M" or "N".')
+    dtype: DtypeName = Field(default="bf16", description="Element type.")
+    read: str | None = Field(default=None, description="The role that reads it.")
+    write: str | None = Field(default=None, description="The role that writes it.")
+    tile: Annotated[tuple[Whole, ...], BeforeValidator(_pair)] | None = Field(
+        default=None, description="Elements of a tile; those of [tile] by default."
+    )
+    expect: str | None = Field(
+        default=None,
+        description="What is written, as a torch expression of float64 tensors by their names.",
+    )
 
 
 class Role(Section):
@@ -168,6 +205,20 @@ class Role(Section):
     )
     registers: Whole | None = Field(
         default=None, description="Registers a thread of the role holds after setmaxnreg."
+    )
+    kind: RoleKind | None = Field(
+        default=None, description="custom only: what moves the role's tiles, or thread: a body."
+    )
+    body: str | None = Field(
+        default=None, description="custom only: Python text of the body of a stage; the identity."
+    )
+    start: float | None = Field(
+        default=None,
+        description="custom only: what results that are kept over a panel begin with; 0.",
+    )
+    finish: str | None = Field(
+        default=None,
+        description="custom only: Python text that ends a panel, before what is kept is stored.",
     )
 
 
@@ -212,6 +263,18 @@ class Reduce(Section):
     )
 
 
+class DimensionSemantics(Section):
+    """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
+
+    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None,
+        description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
+    )
+    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None, description="Output tiles: parallel, the default, with a CTA for each."
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -226,11 +289,13 @@ class KernelDescription(Section):
     layout: Layout = Layout()
     tile: Tile = Tile()
     cluster: Cluster = Cluster()
+    tensor: dict[str, Tensor] = Field(default_factory=dict)
     pipeline: dict[str, Pipeline] = Field(default_factory=dict)
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
     reduce: Reduce = Reduce()
+    dimension_semantics: DimensionSemantics = DimensionSemantics()
 
 
 def json_schema() -> dict[str, Any]:

@@ -79,6 +79,10 @@ class Operator:
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
         return lambda: self.module.stream(*operands, out), torch.cuda.synchronize
 
+    def compile_ahead(self) -> None:
+        """Compile before the GPU is this process's alone."""
+        self.module.compile_stream()
+
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """A device copy, or torch.add; torch has nothing faster that moves these bytes."""
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
@@ -88,6 +92,15 @@ class Operator:
             return lambda: torch.add(*operands, out=out)
         # torch.add of a row is slower than a copy, which moves as much.
         return lambda: out.copy_(operands[0])
+
+    def contiguous_copy(self, size: Size) -> tuple[Call, int]:
+        """A device copy of contiguous bf16 of this size, and the bytes it moves: what the GPU can.
+
+        For rows that begin where they like, torch's copy of the same rows says little: it is slow.
+        """
+        source = torch.randn(size["m"], size["n"], device="cuda").to(torch.bfloat16)
+        target = torch.empty_like(source)
+        return lambda: target.copy_(source), 2 * source.numel() * source.element_size()
 
     def work(self, size: Size) -> int:
         """Bytes read and written."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_emit_pipeline.py.j2 4fda69888361
-# text: 8f5baf29af20
+# template: pallas/gemm_sm90_emit_pipeline.py.j2 913db96e073a
+# text: 48e8a44b4db6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 a0dd78a6ea8b
-# text: 855e414b19f5
+# template: pallas/gemm_sm90_warp_specialized.py.j2 ba49413fa64a
+# text: a2deee232166
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -4,7 +4,7 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
-from pipegen.planning.gemm_sm90_cute_template import tolerance
+from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import (
     delay_release,
@@ -28,6 +28,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
     cluster_m, cluster_n = description.cluster.shape or (1, 1)
     a, b, out = DTYPE[dtype.a], DTYPE[str(dtype.b)], DTYPE[str(dtype.out)]
+    acc = DTYPE[str(dtype.acc)]
     a_k, b_k = description.layout.a == "k", description.layout.b == "k"
     rows, columns = warpgroup_tile(description)
     epi_m, epi_n = budget.epi_tile_mn
@@ -40,6 +41,9 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a": a,
         "b": b,
         "out": out,
+        "acc": acc,
+        "acc_zero": "0" if acc.integer else "0.0",
+        "tf32": a.name == "f32",
         "cluster_m": cluster_m,
         "cluster_n": cluster_n,
         # Clusters that a persistent grid launches: all that the SMs hold at once.
@@ -53,13 +57,16 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "delay_release": delay,
         # Two copies a stage, each armed by the 128 threads of the issuing warpgroup.
         "full_barrier": f"256 arrives + {budget.stage_bytes} B",
-        "tolerance": tolerance(description),
+        "tolerance": tolerance_words(a, b, out),
+        **poison_words(out),
+        "a_random": random_words(a, "batches, m, k" if a_k else "batches, k, m"),
+        "b_random": random_words(b, "batches, n, k" if b_k else "batches, k, n"),
         "mma_swizzle": swizzle,
         "mma_swizzle_columns": swizzle // a.bytes,
         "out_swizzle": out_swizzle,
         "out_swizzle_columns": out_swizzle // out.bytes,
-        **_operand_words("a", "m", a_k),
-        **_operand_words("b", "n", b_k),
+        **operand_words("a", "m", a_k),
+        **operand_words("b", "n", b_k),
         "a_part": _a_part(a_k, split_m),
         "b_part": "b_smem.T" if b_k else "b_smem",
         "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
@@ -88,7 +95,7 @@ def _a_part(k_major: bool, split: bool) -> str:
     return "a_smem.at[part]" if k_major else "a_smem.at[:, part].T"
 
 
-def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
+def operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
     """How an operand is stored; `mode` is its other dimension, m or n."""
     modes = (mode, "k") if k_major else ("k", mode)
     return {

@@ -2,9 +2,11 @@
 """A key must be one that the op uses.
 
 What it checks
-    tile.k, layout.a, layout.b, scheduler.raster_group, dtype.promote_every, the registers of roles,
-    producer warpgroups and consumer warps in a stream or reduce kernel; the keys of [stream] and
-    [reduce] in all others.
+    tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
+    registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
+    keys of [stream] and [reduce] in all others.
+    What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
+    what only other ops have.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -27,8 +29,12 @@ GENERAL = True
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
-    unused = _unused_without_mma(description) if op in ("stream", "reduce") else {}
-    unused |= _unused_sections(description)
+    if op == "custom":
+        unused = _unused_by_custom(description)
+    else:
+        unused = _only_of_graphs(description)
+        unused |= _unused_without_mma(description) if op in ("stream", "reduce") else {}
+        unused |= _unused_sections(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
@@ -44,6 +50,8 @@ def _unused_without_mma(description: KernelDescription) -> dict[str, object]:
             found[f"layout.{operand}"] = getattr(description.layout, operand)
     if description.scheduler.raster_group is not None:
         found["scheduler.raster_group"] = description.scheduler.raster_group
+    if description.dtype.acc != "f32":
+        found["dtype.acc"] = description.dtype.acc
     if description.dtype.promote_every:
         found["dtype.promote_every"] = description.dtype.promote_every
     for name, role in description.role.items():
@@ -64,3 +72,38 @@ def _unused_sections(description: KernelDescription) -> dict[str, object]:
         for op, section in (("stream", description.stream), ("reduce", description.reduce))
         if op != description.kernel.op and section.blocks_per_sm != "auto"
     }
+
+
+def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that describe the user's own graph."""
+    found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    for section, keys in (
+        ("pipeline", ("edge", "holds", "dtype", "shape")),
+        ("role", ("kind", "body", "start", "finish")),
+    ):
+        for name, entry in getattr(description, section).items():
+            for key in keys:
+                if getattr(entry, key) is not None:
+                    found[f"{section}.{name}.{key}"] = getattr(entry, key)
+    return found
+
+
+def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that belong to the other ops: anything but its usual value."""
+    usual = KernelDescription(kernel=description.kernel)
+    found: dict[str, object] = {}
+    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role"}
+    for section in KernelDescription.model_fields.keys() - own:
+        given, plain = getattr(description, section), getattr(usual, section)
+        for key in type(given).model_fields:
+            value = getattr(given, key)
+            filled_in = section == "dtype" and key == "acc" and value == "f32"
+            if value != getattr(plain, key) and not filled_in:
+                found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
+    if description.tile.k is not None:
+        found["tile.k"] = description.tile.k
+    for name, ring in description.pipeline.items():
+        for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = True
+    return found
