@@ -9,7 +9,6 @@ from pipegen.planning.gemm_defaults import BLACKWELL_WARPGROUPS, PRODUCER_REGIST
 from pipegen.planning.smem_mixed import depths
 from pipegen.vocabulary import DTYPE
 
-
 # Registers of Mosaic GPU's producer: with 56, a GEMM's, it spills in some mixed GEMMs, and with 64
 # its consumers would ask for more than there is (rule PG205).
 PALLAS_PRODUCER = 72
