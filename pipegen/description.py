@@ -13,6 +13,7 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    WALK_ALIASES,
     AccumulatorName,
     Arch,
     Backend,
@@ -20,7 +21,9 @@ from pipegen.vocabulary import (
     DtypeName,
     Op,
     ProducerKind,
+    RoleKind,
     Style,
+    Walk,
 )
 
 
@@ -113,7 +116,9 @@ class Tile(Section):
     """`[tile]`: the CTA tile in elements."""
 
     m: Whole | None = Field(default=None, description="Rows of the output tile.")
-    n: Whole | None = Field(default=None, description="Columns of the output tile.")
+    n: Whole | None = Field(
+        default=None, description="Columns of the output tile; reduce: of the longest row."
+    )
     k: Whole | None = Field(default=None, description="Depth of one stage.")
 
 
@@ -150,6 +155,43 @@ class Pipeline(Section):
         default=False,
         description="Bytes are armed at each acquire: tiles outside the matrix are not loaded.",
     )
+    out_specs: bool = Field(
+        default=False,
+        description=(
+            "pallas, [pipeline.epilogue] of stream and reduce: the pipeline itself writes back, "
+            "through its out_specs; false: the step stores, which several warpgroups can."
+        ),
+    )
+    edge: str | None = Field(
+        default=None,
+        description='custom only: the roles it connects, "load -> sum, copy".',
+    )
+    holds: str | None = Field(
+        default=None,
+        description="custom only: the tensors whose tiles a stage holds, with commas between.",
+    )
+    dtype: DtypeName | None = Field(
+        default=None, description="custom only: element type of a stage that a body writes."
+    )
+    shape: str | None = Field(
+        default=None, description='custom only: "M, N", or "M": one stage for a panel of rows.'
+    )
+
+
+class Tensor(Section):
+    """`[tensor.NAME]`, for op = "custom": a matrix, or a vector, in GMEM."""
+
+    shape: str = Field(default="M, N", description='Its sizes: "M, N", "M" or "N".')
+    dtype: DtypeName = Field(default="bf16", description="Element type.")
+    read: str | None = Field(default=None, description="The role that reads it.")
+    write: str | None = Field(default=None, description="The role that writes it.")
+    tile: Annotated[tuple[Whole, ...], BeforeValidator(_pair)] | None = Field(
+        default=None, description="Elements of a tile; those of [tile] by default."
+    )
+    expect: str | None = Field(
+        default=None,
+        description="What is written, as a torch expression of float64 tensors by their names.",
+    )
 
 
 class Role(Section):
@@ -163,6 +205,20 @@ class Role(Section):
     )
     registers: Whole | None = Field(
         default=None, description="Registers a thread of the role holds after setmaxnreg."
+    )
+    kind: RoleKind | None = Field(
+        default=None, description="custom only: what moves the role's tiles, or thread: a body."
+    )
+    body: str | None = Field(
+        default=None, description="custom only: Python text of the body of a stage; the identity."
+    )
+    start: float | None = Field(
+        default=None,
+        description="custom only: what results that are kept over a panel begin with; 0.",
+    )
+    finish: str | None = Field(
+        default=None,
+        description="custom only: Python text that ends a panel, before what is kept is stored.",
     )
 
 
@@ -195,6 +251,45 @@ class Stream(Section):
     )
 
 
+class Reduce(Section):
+    """`[reduce]`, for op = "reduce": each row of an (M, N) matrix is reduced, and written anew."""
+
+    body: Literal["rmsnorm", "softmax"] = Field(
+        default="rmsnorm",
+        description="What is written in the place for your own: rmsnorm with a weight, or softmax.",
+    )
+    blocks_per_sm: Whole | Literal["auto"] = Field(
+        default="auto", description="CTAs that share an SM, and so its SMEM."
+    )
+
+
+class DimensionSemantics(Section):
+    """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
+
+    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None,
+        description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
+    )
+    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None, description="Output tiles: parallel, the default, with a CTA for each."
+    )
+
+
+class Integration(Section):
+    """`[integration]`: what the module offers to callers besides its own function."""
+
+    torch: bool = Field(
+        default=False,
+        description=(
+            "torch_op(): a torch.library operator with a fake, which torch.compile traces through."
+        ),
+    )
+    jax: bool = Field(
+        default=False,
+        description="jax_gemm(a, b): for jax arrays, also inside jax.jit (through cutlass.jax).",
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -209,10 +304,14 @@ class KernelDescription(Section):
     layout: Layout = Layout()
     tile: Tile = Tile()
     cluster: Cluster = Cluster()
+    tensor: dict[str, Tensor] = Field(default_factory=dict)
     pipeline: dict[str, Pipeline] = Field(default_factory=dict)
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
+    reduce: Reduce = Reduce()
+    dimension_semantics: DimensionSemantics = DimensionSemantics()
+    integration: Integration = Integration()
 
 
 def json_schema() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from operators import TF32_TOLERANCE, TOLERANCE, TORCH, Call, Size, description, load, poisoned
+from operators.jax_arrays import from_jax, to_jax
 
 PEER = "cuBLAS (torch.mm)"
 UNIT = "TFLOP/s"
@@ -97,7 +98,7 @@ class Operator:
         return launch, lambda: last[0].block_until_ready()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
-        """torch.mm on the same operands, f32 as tf32; a gather's rows are picked out before."""
+        """torch.mm on the same operands (f32: tf32); a gather's rows are picked out beforehand."""
         a, b = (operand[0] for operand in self.gathered(operands))
         if self.a_type == "i8":
             return lambda: torch._int_mm(a, b.mT)
@@ -154,22 +155,3 @@ def random(shape: tuple[int, ...], name: str) -> torch.Tensor:
     if name == "i8":
         return torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8)
     return torch.randn(shape, device="cuda").to(TORCH[name])
-
-
-def to_jax(tensor: torch.Tensor) -> Any:
-    """The tensor as a jax array; fp8 by its bytes, because DLPack may refuse it."""
-    import jax
-    import jax.numpy as jnp
-
-    torch.cuda.synchronize()  # jax reads on a stream of its own
-    names = {torch.float8_e4m3fn: jnp.float8_e4m3fn, torch.float8_e5m2: jnp.float8_e5m2}
-    if tensor.dtype in names:
-        raw = jax.dlpack.from_dlpack(tensor.view(torch.uint8).contiguous())
-        return jax.lax.bitcast_convert_type(raw, names[tensor.dtype])
-    return jax.dlpack.from_dlpack(tensor.contiguous())
-
-
-def from_jax(array: Any, dtype: torch.dtype) -> torch.Tensor:
-    """A jax array as a torch tensor."""
-    array.block_until_ready()
-    return torch.from_dlpack(array).to(dtype)

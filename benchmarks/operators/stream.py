@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emitted `stream` modules: out = x, out = x + y, or out = x[index], over an (M, N) matrix."""
+"""Emitted `stream` modules: out = x, out = x + y, or out = x[index], over an (M, N) matrix.
+
+From the CuTe DSL and from Pallas, which returns its output in memory that XLA chose.
+"""
 
 from pathlib import Path
 
 import torch
 
 from operators import TORCH, Call, Size, description, load, poisoned
+from operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_, add or index_select)"
 UNIT = "TB/s"
@@ -16,6 +20,10 @@ class Operator:
 
     def __init__(self, path: Path) -> None:
         text = description(path)
+        self.pallas = text["kernel"]["backend"] == "pallas"
+        # A JAX call costs the host much, and a fresh output of this size leaves gaps between
+        # kernels: for Pallas it counts how long the kernels (and the peer's) themselves run.
+        self.clock = "device" if self.pallas else "host"
         dtype = text.get("dtype", {})
         self.x_type = dtype.get("a", "bf16")
         self.y_type = dtype.get("b", self.x_type)
@@ -27,8 +35,8 @@ class Operator:
         self.tile = (self.module.TILE_M, self.module.TILE_N)
         self.cluster_m = getattr(self.module, "CLUSTER_M", 1)
         self.stages: int = self.module.MAINLOOP_STAGES
-        # TMA stores whole 16 bytes; threads store any N.
-        self.any_n = not hasattr(self.module, "EPI_STAGES")
+        # TMA stores whole 16 bytes; threads store any N, and so does what pads and cuts.
+        self.any_n = self.pallas or not hasattr(self.module, "EPI_STAGES")
 
     def operands(self, size: Size) -> list[torch.Tensor]:
         """x (M, N), and y (M, N) or (N,), or an index of M rows; rows no better aligned than the
@@ -54,6 +62,8 @@ class Operator:
         """The result, in memory that held NaN before; all around it must still hold NaN."""
         m, n = size["m"], size["n"]
         out_type = TORCH[self.out_type]
+        if self.pallas:
+            return [jax_run(self.module.stream, operands, out_type)]
         columns = row_length(n, out_type, self.alignment if self.any_n else 16)
         around = poisoned((m + 1, columns), out_type)
         out = around[:m, :n]
@@ -64,6 +74,8 @@ class Operator:
 
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, and the wait for all."""
+        if self.pallas:
+            return jax_call(self.module.stream, operands)
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
         return lambda: self.module.stream(*operands, out), torch.cuda.synchronize
 

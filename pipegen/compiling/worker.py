@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipegen.compiling.advice import spill_advice
 from pipegen.compiling.cubin import CUOBJDUMP_DISTRIBUTION, cubin_arch, ptx_kernels, resource_usage
 from pipegen.compiling.installed import version_key, version_of
 from pipegen.compiling.launch import Smem, cute_launches, mosaic_launches
@@ -16,7 +17,7 @@ from pipegen.compiling.module import Module
 from pipegen.compiling.process import Outcome, describe_signal, run
 from pipegen.compiling.ptxas import PtxasReport, parse_ptxas, plain
 from pipegen.compiling.result import CompileResult, Kernel
-from pipegen.hardware import HARDWARE
+from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
 
 DEFAULT_TIMEOUT = 120.0
 # The compilers read these; what the user's shell has set must not change a verdict.
@@ -45,7 +46,7 @@ def compile_module(
         dump.mkdir()
         outcome = run(
             [sys.executable, str(module.path.resolve()), "--compile-only"],
-            _environment(module, dump, folder),
+            compile_environment(module, dump, folder),
             folder,
             timeout,
             cancel,
@@ -57,7 +58,8 @@ def compile_module(
         return replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
 
 
-def _environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:
+def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:
+    """The variables to compile the module with: its architecture, its dumps, and no GPU."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
     common = {
         **kept,
@@ -100,7 +102,7 @@ def _pallas_environment(dump: Path) -> dict[str, str]:
 
 def _failure(outcome: Outcome, timeout: float) -> CompileResult | None:
     """The result for a run that did not end with exit code 0."""
-    last = _last_lines(outcome.output)
+    last = last_lines(outcome.output)
     if outcome.returncode is None:
         message = f"did not finish in {timeout:g} s and was stopped. {last}"
         return CompileResult("timeout", message, seconds=outcome.seconds)
@@ -113,7 +115,8 @@ def _failure(outcome: Outcome, timeout: float) -> CompileResult | None:
     return None
 
 
-def _last_lines(output: str) -> str:
+def last_lines(output: str) -> str:
+    """The end of a process' output, for a message."""
     lines = [line.rstrip() for line in plain(output).splitlines() if line.strip()]
     if not lines:
         return "It printed nothing."
@@ -206,6 +209,12 @@ def _verdict(module: Module, dump: _Dump) -> CompileResult:
     for kernel in dump.kernels:
         if problem := _smem_problem(kernel, module.arch):
             return result("smem", problem)
+        if (kernel.tmem_columns or 0) > TMEM_COLUMNS_MAX:
+            return result(
+                "tmem",
+                f"allocates {kernel.tmem_columns} columns of TMEM, and an SM has "
+                f"{TMEM_COLUMNS_MAX}: the allocation would wait for ever",
+            )
     if dump.advisories.serialized:
         return result(
             "serialized",
@@ -213,7 +222,8 @@ def _verdict(module: Module, dump: _Dump) -> CompileResult:
         )
     spilled = [kernel for kernel in dump.kernels if kernel.spill_bytes]
     if spilled:
-        return result("spills", "; ".join(map(_spill_sentence, spilled)))
+        sentences = "; ".join(map(_spill_sentence, spilled))
+        return result("spills", f"{sentences}. {spill_advice(module.text)}")
     return result("ok", _remark(dump.kernels))
 
 

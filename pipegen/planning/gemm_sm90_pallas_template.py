@@ -65,8 +65,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "mma_swizzle_columns": swizzle // a.bytes,
         "out_swizzle": out_swizzle,
         "out_swizzle_columns": out_swizzle // out.bytes,
-        **_operand_words("a", "m", a_k),
-        **_operand_words("b", "n", b_k),
+        **operand_words("a", "m", a_k),
+        **operand_words("b", "n", b_k),
         "a_part": _a_part(a_k, split_m),
         "b_part": "b_smem.T" if b_k else "b_smem",
         "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
@@ -95,7 +95,7 @@ def _a_part(k_major: bool, split: bool) -> str:
     return "a_smem.at[part]" if k_major else "a_smem.at[:, part].T"
 
 
-def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
+def operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
     """How an operand is stored; `mode` is its other dimension, m or n."""
     modes = (mode, "k") if k_major else ("k", mode)
     return {

@@ -9,7 +9,7 @@ from pipegen.arithmetic import SmemSplit, align_up, operand_stage_bytes, tile_by
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, MBARRIER_BYTES, SWIZZLE_128B_ALIGNMENT
 from pipegen.planning.smem_budget import SmemBudget
-from pipegen.planning.smem_pallas import MOST_STAGES, persistent_buffers
+from pipegen.planning.smem_pallas import MOST_STAGES, buffers_of_persistent
 from pipegen.vocabulary import DTYPE
 
 BARRIERS_A_STAGE = 2
@@ -38,7 +38,7 @@ def mixed_pallas_budget(description: KernelDescription) -> SmemBudget:
     buffer = tile_bytes(tokens, EPILOGUE_CHANNELS, out_bits)
     capacity = HARDWARE[description.kernel.arch].smem_per_block
     stages, buffers = (description.pipeline[name].stages for name in ("mainloop", "epilogue"))
-    possible = persistent_buffers(subtiles)
+    possible = buffers_of_persistent(subtiles)
     held = possible[0] if buffers == "auto" else buffers
 
     def total(stages: int, buffers: int) -> int:

@@ -76,7 +76,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         held = subtiles if buffers == "auto" else buffers
     else:
         capacity = hardware.smem_per_block
-        held = persistent_buffers(subtiles)[0] if buffers == "auto" else buffers
+        held = buffers_of_persistent(subtiles)[0] if buffers == "auto" else buffers
     extra = 0 if emit else MBARRIER_BYTES * delay_release(description)
     barriers_a_stage = 1 if emit else 2
 
@@ -92,7 +92,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     chosen = (max(fitting, default=0)) if stages == "auto" else stages
     barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra
     most_buffers = min(subtiles, capacity // max(1, buffer))
-    possible = range(1, most_buffers + 1) if emit else sorted(persistent_buffers(subtiles))
+    possible = range(1, most_buffers + 1) if emit else sorted(buffers_of_persistent(subtiles))
     return SmemBudget(
         capacity=capacity,
         a_bytes=a_bytes,
@@ -105,7 +105,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     )
 
 
-def persistent_buffers(subtiles: int) -> tuple[int, ...]:
+def buffers_of_persistent(subtiles: int) -> tuple[int, ...]:
     """Numbers of store buffers for a kernel that computes tile after tile, the best one first.
 
     They divide the tile's stores, so that every tile begins with the buffer after the last one's:

@@ -3,8 +3,10 @@
 
 What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
-    registers of roles, producer warpgroups and consumer warps in a stream kernel; the keys of
-    [stream] in all others.
+    registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
+    keys of [stream] and [reduce] in all others.
+    What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
+    what only other ops have.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -27,13 +29,18 @@ GENERAL = True
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
-    unused = _unused_by_stream(description) if op == "stream" else _unused_by_others(description)
+    if op == "custom":
+        unused = _unused_by_custom(description)
+    else:
+        unused = _only_of_graphs(description)
+        unused |= _unused_without_mma(description) if op in ("stream", "reduce") else {}
+        unused |= _unused_sections(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
 
 
-def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
+def _unused_without_mma(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that belong to GEMMs."""
     found: dict[str, object] = {}
     if description.tile.k is not None:
@@ -58,7 +65,45 @@ def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
     return found
 
 
-def _unused_by_others(description: KernelDescription) -> dict[str, object]:
-    """What was given of [stream]; rule PG108 speaks about y."""
-    blocks = description.stream.blocks_per_sm
-    return {} if blocks == "auto" else {"stream.blocks_per_sm": blocks}
+def _unused_sections(description: KernelDescription) -> dict[str, object]:
+    """What was given of another op's section; rule PG108 speaks about y and body."""
+    return {
+        f"{op}.blocks_per_sm": section.blocks_per_sm
+        for op, section in (("stream", description.stream), ("reduce", description.reduce))
+        if op != description.kernel.op and section.blocks_per_sm != "auto"
+    }
+
+
+def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that describe the user's own graph."""
+    found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    for section, keys in (
+        ("pipeline", ("edge", "holds", "dtype", "shape")),
+        ("role", ("kind", "body", "start", "finish")),
+    ):
+        for name, entry in getattr(description, section).items():
+            for key in keys:
+                if getattr(entry, key) is not None:
+                    found[f"{section}.{name}.{key}"] = getattr(entry, key)
+    return found
+
+
+def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that belong to the other ops: anything but its usual value."""
+    usual = KernelDescription(kernel=description.kernel)
+    found: dict[str, object] = {}
+    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role"}
+    for section in KernelDescription.model_fields.keys() - own:
+        given, plain = getattr(description, section), getattr(usual, section)
+        for key in type(given).model_fields:
+            value = getattr(given, key)
+            filled_in = section == "dtype" and key == "acc" and value == "f32"
+            if value != getattr(plain, key) and not filled_in:
+                found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
+    if description.tile.k is not None:
+        found["tile.k"] = description.tile.k
+    for name, ring in description.pipeline.items():
+        for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = True
+    return found

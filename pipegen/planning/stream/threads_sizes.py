@@ -21,7 +21,7 @@ from pipegen.vocabulary import DTYPE
 # with two.
 WAITING_BLOCKS_PER_SM = 2
 # Narrow copies and loads go through L1, which is what the rings leave. Three blocks, whose four
-# stages leave 30 KiB of an SM, reach 0.90 of a copy; two with as much as fits 0.82.
+# stages leave 30 KiB of an SM, reach 0.87 to 0.91 of a copy; two with as much as fits 0.80 to 0.84.
 NARROW_BLOCKS_PER_SM = 3
 
 
