@@ -22,7 +22,10 @@ golden: $(BIN)/pipegen
 docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.selection_docs README.md docs/selection.md
 	$(BIN)/python -m pipegen.rules_docs docs/rules.md
+	$(BIN)/python -m pipegen.classes_docs docs/classes
+	$(BIN)/python -m pipegen.description_docs docs/description.md
 	$(BIN)/python benchmarks/tables.py README.md
+	$(BIN)/python benchmarks/jax_versions.py --table
 
 format: $(BIN)/pipegen
 	$(BIN)/black pipegen tests benchmarks

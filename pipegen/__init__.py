@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipegen.description import (
         Cluster,
         Dtypes,
+        Integration,
         Kernel,
         KernelDescription,
         Layout,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cluster": "description",
     "Dtypes": "description",
+    "Integration": "description",
     "Kernel": "description",
     "KernelDescription": "description",
     "Layout": "description",
@@ -58,6 +60,7 @@ __all__ = [
     "Cluster",
     "Dtypes",
     "InputError",
+    "Integration",
     "Kernel",
     "KernelDescription",
     "Layout",

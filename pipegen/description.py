@@ -275,6 +275,21 @@ class DimensionSemantics(Section):
     )
 
 
+class Integration(Section):
+    """`[integration]`: what the module offers to callers besides its own function."""
+
+    torch: bool = Field(
+        default=False,
+        description=(
+            "torch_op(): a torch.library operator with a fake, which torch.compile traces through."
+        ),
+    )
+    jax: bool = Field(
+        default=False,
+        description="jax_gemm(a, b): for jax arrays, also inside jax.jit (through cutlass.jax).",
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -296,6 +311,7 @@ class KernelDescription(Section):
     stream: Stream = Stream()
     reduce: Reduce = Reduce()
     dimension_semantics: DimensionSemantics = DimensionSemantics()
+    integration: Integration = Integration()
 
 
 def json_schema() -> dict[str, Any]:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from pipegen.description_file import dump_description
+from pipegen.planning.integration import torch_op
 from pipegen.planning.model import Plan
 from pipegen.selection_table import template_folder
 from pipegen.vendor.header import digest, header_lines, sign
@@ -62,6 +63,8 @@ def _context(plan: Plan) -> dict[str, Any]:
         "layout": resolved.layout,
         "tile": resolved.tile,
         "raster_group": resolved.scheduler.raster_group,
+        "integration": resolved.integration,
+        "torch_op": torch_op(resolved),
         "pipeline": {pipeline.name: pipeline for pipeline in plan.pipelines},
         "role": {role.name: role for role in plan.roles},
         "number": {number.name: number for number in plan.numbers},

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `pipegen check` found: the counts, the wording, the exit code, and every output format.
+"""What `pipegen check` found: the counts, the wording and the exit code, and the text for people.
 
-A format is a function from a Report to text; each sees modules, findings, skips and problems, and
-decides nothing. A new one (junit, sarif) is one more entry of FORMATS.
+The formats for programs are in `report_formats`.
 """
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pipegen.compiling.freshness import Fresh
+from pipegen.compiling.matrix import Column
 from pipegen.compiling.result import CompileResult
 from pipegen.errors import Problem
 
@@ -23,6 +22,8 @@ EXIT_INPUT = 2
 _TITLES = {
     "missing": "missing",
     "stale": "stale",
+    "orphan": "orphan",
+    "conflicted": "conflicted",
     "edited": "edited",
     "pristine": "pristine",
     "error": "does not compile",
@@ -41,6 +42,11 @@ _TITLES = {
 _HARMLESS = ("warpgroup.arrive is injected",)
 
 
+def title_of(code: str) -> str:
+    """What a kind of finding is called."""
+    return _TITLES.get(code, code)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing to know about one file. An error fails the run; a notice is no fault at all."""
@@ -54,7 +60,7 @@ class Finding:
     @property
     def title(self) -> str:
         """A few words: what is wrong."""
-        return _TITLES.get(self.code, self.code)
+        return title_of(self.code)
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,10 @@ class ModuleReport:
         """What there is to say about this file."""
         fresh, compiled = self.fresh, self.compiled
         if fresh is not None and fresh.failed:
-            yield Finding(self.path, "fresh", "error", fresh.state, fresh.message)
+            message = fresh.message
+            if fresh.state == "edited":
+                message = f"this run allows no edits (--pristine): {message}"
+            yield Finding(self.path, "fresh", "error", fresh.state, message)
         elif fresh is not None and fresh.notice:
             yield Finding(self.path, "fresh", "notice", fresh.state, fresh.message)
         if compiled is None or compiled.status == "skipped":
@@ -114,6 +123,7 @@ class ModuleReport:
             "arch": self.arch,
             "fresh": self.fresh.state if self.fresh else None,
             "fresh_message": self.fresh.message if self.fresh else "",
+            "edited": self.fresh.edited if self.fresh else None,
             "compile": self.compiled.as_dict() if self.compiled else None,
         }
 
@@ -125,16 +135,31 @@ class Report:
     modules: list[ModuleReport] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    # The compile check under other versions of the DSLs.
+    columns: list[Column] = field(default_factory=list)
 
     def findings(self) -> list[Finding]:
-        """Everything to say about files, in the order of the files."""
-        return [finding for module in self.modules for finding in module.findings()]
+        """Everything to say about files, in the order of the files, then of the versions."""
+        found = [finding for module in self.modules for finding in module.findings()]
+        return [
+            *found,
+            *(
+                Finding(path, "compile", "error", r.status, f"under {column.name}: {r.message}")
+                for column in self.columns
+                for path, r in column.results.items()
+                if r.failed
+            ),
+        ]
 
     def counts(self) -> dict[str, int]:
         """How many modules there are of each kind."""
         fresh = Counter(m.fresh.state for m in self.modules if m.fresh)
         compiled = Counter(m.compiled.status for m in self.modules if m.compiled)
-        failed = sum(any(f.level == "error" for f in m.findings()) for m in self.modules)
+        broken = self._broken()
+        failed = sum(
+            module.path in broken or any(f.level == "error" for f in module.findings())
+            for module in self.modules
+        )
         return {
             "modules": len(self.modules),
             "failed": failed,
@@ -143,11 +168,17 @@ class Report:
             "edited": fresh["edited"],
             "stale": fresh["stale"],
             "missing": fresh["missing"],
+            "orphan": fresh["orphan"],
+            "conflicted": fresh["conflicted"],
             "compiled": compiled["ok"],
             "compile_failed": sum(m.compiled.failed for m in self.modules if m.compiled),
             "skipped": compiled["skipped"],
             "cached": sum(m.compiled.cached for m in self.modules if m.compiled),
         }
+
+    def _broken(self) -> set[Path]:
+        """The files that do not compile under one of the other versions."""
+        return {p for column in self.columns for p, r in column.results.items() if r.failed}
 
     @property
     def exit_code(self) -> int:
@@ -160,7 +191,10 @@ class Report:
     def summary(self) -> str:
         """One line that counts everything, skips too."""
         counts = self.counts()
-        parts = [f"{counts['compiled']} compiled" + _of_which(counts["cached"], "from the cache")]
+        parts = []
+        if any(module.compiled for module in self.modules) or not self.modules:
+            cached = _of_which(counts["cached"], "from the cache")
+            parts.append(f"{counts['compiled']} compiled{cached}")
         parts += [
             f"{counts[key]} {word}"
             for key, word in (
@@ -169,11 +203,15 @@ class Report:
                 ("edited", "edited"),
                 ("stale", "stale"),
                 ("missing", "missing"),
+                ("orphan", "orphaned"),
+                ("conflicted", "conflicted"),
                 ("compile_failed", "failed the compile check"),
                 ("skipped", "SKIPPED"),
             )
             if counts[key]
         ]
+        if broken := self._broken():
+            parts.append(f"{len(broken)} broken under other versions")
         if self.problems:
             parts.append(_count(len(self.problems), "problem") + " with the input")
         return f"{_count(counts['modules'], 'module')}: {', '.join(parts)}"
@@ -194,13 +232,18 @@ class Report:
                 for skip in self.skips
             ],
             "problems": [problem.as_dict() for problem in self.problems],
+            "versions": [
+                {
+                    "with": column.name,
+                    "modules": [
+                        {"path": str(path), "compile": result.as_dict()}
+                        for path, result in column.results.items()
+                    ],
+                }
+                for column in self.columns
+            ],
             "exit_code": self.exit_code,
         }
-
-
-def as_json(report: Report) -> str:
-    """The report as one JSON object."""
-    return json.dumps(report.as_dict(), indent=2) + "\n"
 
 
 def as_text(report: Report) -> str:
@@ -218,7 +261,8 @@ def as_text(report: Report) -> str:
 
 
 def closing_lines(report: Report) -> Iterator[str]:
-    """Findings, skips and the summary: the part of the text below the table."""
+    """Versions, findings, skips and the summary: the part of the text below the table."""
+    yield from version_table(report)
     for finding in report.findings():
         yield f"{finding.level}: {finding.path}: {finding.title}: {finding.message}"
     for skip in report.skips:
@@ -228,6 +272,29 @@ def closing_lines(report: Report) -> Iterator[str]:
 
 
 HEADINGS = ("module", "backend", "arch", "fresh", "compile", "registers", "spills", "SMEM", "time")
+
+
+def version_table(report: Report) -> Iterator[str]:
+    """File x version, if there were other versions than the installed one."""
+    if not report.columns:
+        return
+    rows = [("", "here", *(column.name for column in report.columns))]
+    for module in report.modules:
+        cells = [
+            _cell(module.compiled),
+            *(_cell(c.results.get(module.path)) for c in report.columns),
+        ]
+        rows.append((str(module.path), *cells))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(c.ljust(width) for c, width in zip(row, widths, strict=True)).rstrip()
+    yield ""
+
+
+def _cell(result: CompileResult | None) -> str:
+    if result is None:
+        return "-"
+    return title_of(result.status) if result.failed else result.status
 
 
 def rich_table(report: Report) -> Any:
@@ -246,28 +313,6 @@ def rich_table(report: Report) -> Any:
         style = "red" if "error" in levels else "yellow" if "warning" in levels else ""
         table.add_row(*(Text(cell, style=style) for cell in _row(module, headed=True)))
     return table
-
-
-def as_github(report: Report) -> str:
-    """Workflow commands, which GitHub shows beside the lines of a pull request."""
-    lines = [
-        _annotation(finding.level, finding.title, finding.message, str(finding.path))
-        for finding in report.findings()
-    ]
-    for skip in report.skips:
-        lines.append(
-            _annotation("error" if skip.required else "notice", "skipped", skip.sentence())
-        )
-    for problem in report.problems:
-        lines.append(_annotation("error", "wrong input", problem.paragraph(), problem.file))
-    return "\n".join([*lines, report.summary()]) + "\n"
-
-
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "text": as_text,
-    "json": as_json,
-    "github": as_github,
-}
 
 
 def _row(module: ModuleReport, headed: bool = False) -> tuple[str, ...]:
@@ -313,17 +358,3 @@ def _count(number: int, noun: str) -> str:
 
 def _of_which(number: int, what: str) -> str:
     return f" ({number} {what})" if number else ""
-
-
-def _annotation(level: str, title: str, message: str, path: str = "") -> str:
-    """One workflow command. The values are escaped as GitHub's runner undoes it."""
-    properties = {"file": path, "line": "1" if path else "", "title": title}
-    written = ",".join(
-        f"{key}={_escape(value, True)}" for key, value in properties.items() if value
-    )
-    return f"::{level} {written}::{_escape(message)}"
-
-
-def _escape(text: str, is_property: bool = False) -> str:
-    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return text.replace(":", "%3A").replace(",", "%2C") if is_property else text

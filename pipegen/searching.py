@@ -115,19 +115,19 @@ def _files(
             for name in folders
             if name not in _SKIPPED
             and not name.startswith(".")
-            and not _excluded(Path(root, name), folder, exclude)
+            and not excluded(Path(root, name), folder, exclude)
         )
         for name in sorted(names):
             path = Path(root, name)
             if (
                 path.suffix in suffixes
                 and _is_regular(path)
-                and not _excluded(path, folder, exclude)
+                and not excluded(path, folder, exclude)
             ):
                 yield path
 
 
-def _excluded(path: Path, folder: Path, patterns: Sequence[str]) -> bool:
+def excluded(path: Path, folder: Path, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the name, the path below the searched folder, or the path."""
     names = (path.name, path.relative_to(folder).as_posix(), path.as_posix())
     return any(

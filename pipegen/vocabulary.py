@@ -39,6 +39,8 @@ OPTIONS: dict[str, object] = {
     "role.producer.warps": 1,
     "stream.y": "none",
     "reduce.body": "rmsnorm",
+    "integration.torch": False,
+    "integration.jax": False,
 }
 
 # The first style of a backend is its default.

@@ -47,6 +47,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "scheduler.consumers": ("cooperative", "ping-pong", "pingpong", 1),
     "stream.y": ("none", "matrix", "row", "column", 1),
     "stream.blocks_per_sm": WHOLE,
+    "integration.torch": TRUTH,
+    "integration.jax": TRUTH,
     "pipegen": (0, 1, 2, "1"),
     "mainloop": (1, {}, {"stages": 2}),
 }

@@ -5,6 +5,7 @@ import ast
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -182,10 +183,11 @@ ASKED = {
     "cute, explicit-state": ["asked", "", "cute", "", "explicit-state"],
     "pallas": ["asked", "", "pallas", "", ""],
     "pallas, emit-pipeline": ["asked", "", "pallas", "", "emit-pipeline"],
-    "cute, fp8": ["asked", "", "cute", "", "", "e4m3"],
+    "cute, fp8": ["asked", "", "cute", "", "", "tma", "wgmma", "e4m3"],
+    "cute, cp.async": ["asked", "", "cute", "", "", "cp_async"],
     # Wrong answers are asked again: a name, a tile, a cluster, stages.
     "mistakes": [
-        *("my-gemm", "asked", "", "cute", "", "", ""),
+        *("my-gemm", "asked", "", "cute", "", "", "clc", "tma", "", ""),
         *("128,300,64", "128,256,64", "2,3", "2,1", "99", "3"),
     ],
 }
@@ -215,7 +217,7 @@ def test_what_it_proposes_goes_with_what_is_given(options, tmp_path):
 
 
 def answer_in_a_terminal(arguments, answers, tmp_path):
-    """Runs `pipegen new` in a terminal, types the answers and then Enter until it ends."""
+    """Runs `pipegen new` in a terminal, types the answers and then Enter; what was shown."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "pipegen", "new", *arguments],
@@ -239,6 +241,28 @@ def answer_in_a_terminal(arguments, answers, tmp_path):
     assert process.wait(timeout=60) == 0, shown.decode()
     assert (tmp_path / "asked.toml").exists()
     assert (tmp_path / "asked.py").exists()
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
+
+
+def test_it_shows_what_each_answer_costs(tmp_path):
+    """The plan's numbers after the types, the tile, the cluster and the stages; then what next."""
+    shown = answer_in_a_terminal(
+        [], ["asked", "gemm", "cute", "sm_90a", "participants", "tma", "wgmma", "bf16",
+             "128,128,64", "2,1", "3"], tmp_path
+    )  # fmt: skip
+    costs = re.findall(r"\d+ stages of [^()]* KiB \(.*", shown)
+    assert len(costs) == 4
+    assert costs[0].startswith("4 stages of 48 KiB (PipelineTmaAsync); SMEM 230400 of 232448 B")
+    assert "1 block of 384 threads an SM" in costs[0]
+    assert "of 32 KiB" in costs[1]
+    assert costs[3].startswith("3 stages of 32 KiB")
+    assert "(tma, cp_async)" in shown
+    following = shown[shown.index("next:") :].splitlines()[1:]
+    assert [line.split("  ")[1] for line in following if line.strip()] == [
+        "pipegen plan asked.toml",
+        "pipegen check asked.py",
+        "python asked.py",
+    ]
 
 
 def test_two_descriptions_of_one_file_are_refused(pipegen, tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from pipegen.compiling.freshness import Fresh
 from pipegen.compiling.result import CompileResult, Kernel
 from pipegen.errors import Problem
-from pipegen.report import FORMATS, ModuleReport, Report, Skip, rich_table
+from pipegen.report import ModuleReport, Report, Skip, rich_table
+from pipegen.report_formats import FORMATS
 
 KERNEL = Kernel(
     "k_0",
@@ -81,6 +82,7 @@ def test_json_shape() -> None:
                 "arch": "sm_90a",
                 "fresh": "fresh",
                 "fresh_message": "",
+                "edited": False,
                 "compile": {
                     "status": "ok",
                     "registers": 168,
@@ -103,6 +105,8 @@ def test_json_shape() -> None:
             "edited": 0,
             "stale": 0,
             "missing": 0,
+            "orphan": 0,
+            "conflicted": 0,
             "compiled": 1,
             "compile_failed": 0,
             "skipped": 0,
@@ -118,6 +122,7 @@ def test_json_shape() -> None:
             }
         ],
         "problems": [],
+        "versions": [],
         "exit_code": 0,
     }
 
@@ -142,6 +147,8 @@ def test_counts_of_a_mixed_run() -> None:
         "edited": 1,
         "stale": 1,
         "missing": 1,
+        "orphan": 0,
+        "conflicted": 0,
         "compiled": 3,
         "compile_failed": 1,
         "skipped": 1,

@@ -44,8 +44,8 @@ OUT_SPECS = {"pipeline": {"epilogue": {"out_specs": True}}}
 
 
 def test_the_default_reduction():
-    made = planned()
-    assert (made.description.tile.m, made.description.tile.n) == (1, 8192)
+    made = planned(tile={"m": 1})
+    assert made.description.tile.n == 8192
     expected = {
         "x_tile_bytes": 16384,  # 8192 * 2
         "weight_bytes": 16384,
@@ -63,7 +63,7 @@ def test_the_default_reduction():
 
 
 def test_out_specs_have_a_buffer_for_each_stage():
-    made = planned(**OUT_SPECS)
+    made = planned(tile={"m": 1}, **OUT_SPECS)
     assert made.pipeline("mainloop").stages == made.pipeline("epilogue").stages == 6
     assert made.number("smem_bytes").value == 13 * 16384 + 2048 + 8 * 13
     assert made.pipeline("epilogue").construct.endswith("(out_specs)")
@@ -74,7 +74,11 @@ def test_short_rows_leave_each_warp_its_own():
     assert made.description.tile.m == 8  # 2 warpgroups of 4 rows
     assert values(made, "wg_m", "thread_elements") == {"wg_m": 4, "thread_elements": 64}
     assert made.pipeline("mainloop").empty_arrive_count == 256
-    assert planned(tile={"n": 4096}).description.tile.m == 2  # two warps share a row
+    softmax = {"body": "softmax"}
+    assert planned(tile={"n": 4096}, reduce=softmax).description.tile.m == 2  # 2 warps share a row
+    # Two rows at once hide the latency of their sums where one warpgroup computes.
+    assert planned().description.tile.m == 2
+    assert planned(style="emit-pipeline").description.tile.m == 1
     assert planned(tile={"n": 16384}).number("thread_elements").value == 128
 
 
@@ -258,3 +262,44 @@ def test_the_blocks_of_an_sm_have_the_registers(compiled):
         hardware = HARDWARE[made.description.kernel.arch]
         taken = made.number("blocks_per_sm").value * kernel["threads"] * kernel["registers"]
         assert taken <= hardware.registers_per_sm, path.stem
+
+
+def test_few_tiles_a_block_where_no_warpgroup_loads():
+    """More blocks than run at once: SMs do not get equal shares of the memory."""
+    plain = text_of(style="emit-pipeline").split('"""', 2)[2]
+    assert "TILES_PER_BLOCK = 4" in plain
+    assert "pl.cdiv(tiles, TILES_PER_BLOCK)" in plain
+    assert "TILES_PER_BLOCK" not in text_of()
+
+
+def interpreted(path):
+    """What interpret_rows.py prints of a module; a skip where jax has no public interpreter."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "interpret_rows.py"), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "SKIP" in done.stdout:
+        pytest.skip(done.stdout.strip())
+    return done
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_numbers_and_races_on_the_cpu(path):
+    """Tails in M and N, several tiles for each of several blocks; out_specs too."""
+    done = interpreted(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS" in done.stdout
+    assert "RACE DETECTED" not in done.stdout + done.stderr
+
+
+def test_a_missing_fence_is_seen(tmp_path):
+    """Without the publication of its reads, a stage that is released is a race."""
+    source = ROOT / "generated" / "pallas" / "pallas_stream_sm90_ws_matrix_out_specs.py"
+    broken = tmp_path / source.name
+    text = source.read_text()
+    assert text.count("        plgpu.commit_smem()\n") == 1
+    broken.write_text(text.replace("        plgpu.commit_smem()\n", ""))
+    done = interpreted(broken)
+    assert "RACE DETECTED" in done.stdout + done.stderr

@@ -98,7 +98,7 @@ class Operator:
         return launch, lambda: last[0].block_until_ready()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
-        """torch.mm on the same operands (f32: tf32); a gather's rows are picked out beforehand."""
+        """torch.mm on the same operands, f32 as tf32; a gather's rows are picked out before."""
         a, b = (operand[0] for operand in self.gathered(operands))
         if self.a_type == "i8":
             return lambda: torch._int_mm(a, b.mT)

@@ -18,12 +18,18 @@ COMMANDS: dict[str, str] = {
     "table": "Show the selection table: who fills, who empties, which class.",
     "select": "Name the class for one producer and consumer, and why.",
     "new": "Write a description and its kernel from options or questions.",
-    "generate": "Write the kernels of the descriptions under PATHs.",
+    "init": "Make a project: pipegen.toml, for a lock and updates.",
+    "generate": "Write the kernels of the project, or of PATHs.",
     "plan": "Show every derived number of a description with its formula.",
     "check": "Check that kernels are fresh and compile (no GPU needed).",
+    "diff": "Show what an update would change in the project's kernels.",
+    "update": "Merge what is new into the project's kernels, edits and all.",
+    "export": "Compile a CuTe module ahead of time: object and C header.",
+    "viz": "Draw a pipeline: roles over time, stages, who waits.",
     "explain": "Explain a class, a term or a rule.",
     "schema": "Print the JSON Schema of the description.",
     "doctor": "Show what is installed and which checks can run here.",
+    "completion": "Print a shell's completion script.",
 }
 
 

@@ -4,6 +4,7 @@
 import click
 
 from pipegen.cli import print_json
+from pipegen.cli.completing import explained
 from pipegen.errors import listing
 from pipegen.explanations import (
     GROUPS,
@@ -29,7 +30,7 @@ Examples:
 
 
 @click.command("explain", epilog=EPILOG)
-@click.argument("name", nargs=-1)
+@click.argument("name", nargs=-1, shell_complete=explained())
 @click.option(
     "--format",
     "output",

@@ -2,6 +2,7 @@
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from pipegen.cli import show_diff
+from pipegen.cli.completing import emitted, vocabulary
 
 EPILOG = """\b
 Examples:
@@ -50,21 +52,37 @@ OPTION_OF = {
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
-@click.option("--op", help="What it computes: gemm, gemm_rowsum, mixed_gemm, stream, custom.")
-@click.option("--backend", help="cute or pallas.")
-@click.option("--arch", help="sm_90a, sm_100a.")
+@click.option(
+    "--op",
+    shell_complete=emitted(0),
+    help="What it computes: gemm, gemm_rowsum, mixed_gemm, stream, reduce, custom.",
+)
+@click.option("--backend", shell_complete=emitted(1), help="cute or pallas.")
+@click.option("--arch", shell_complete=emitted(2), help="sm_90a, sm_100a.")
 @click.option(
     "--style",
-    help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline, pallas-call.",
+    shell_complete=emitted(3),
+    help="cute: participants, explicit-state. "
+    "pallas: warp-specialized, emit-pipeline, pallas-call.",
 )
-@click.option("--producer", help="Who fills a mainloop stage: tma, cp_async, thread (stream).")
-@click.option("--consumer", help="Who empties it: wgmma, umma (sm_100a), thread (stream).")
+@click.option(
+    "--producer",
+    shell_complete=vocabulary("PRODUCERS"),
+    help="Who fills a mainloop stage: tma, cp_async, thread (stream).",
+)
+@click.option(
+    "--consumer",
+    shell_complete=vocabulary("CONSUMERS"),
+    help="Who empties it: wgmma, umma (sm_100a), thread (stream).",
+)
 @click.option("--stages", help="Mainloop stages: a number, or auto.")
 @click.option("--epilogue-stages", help="Epilogue buffers: a number, or auto.")
 @click.option("--cluster", help="CTAs along M and N: 2,1.")
 @click.option("--cta-group", help="CTAs to an MMA: 1, or 2 on sm_100a.")
 @click.option("--tile", help="CTA tile M,N,K in elements: 128,256,64; stream: M,N.")
-@click.option("--dtype", help="Operand type: bf16, f16, e4m3, e5m2.")
+@click.option(
+    "--dtype", shell_complete=vocabulary("DTYPES"), help="Operand type: bf16, f16, e4m3, e5m2."
+)
 @click.option("--dtype-b", help="Type of B if it differs from A's; mixed_gemm: i8, i4.")
 @click.option("--dtype-out", help="Output type: f32, bf16, f16.")
 @click.option("--scale-group", help="mixed_gemm: K that shares a scale; 0: one a channel.")
@@ -97,12 +115,13 @@ def command(name: str | None, output: Path, dry_run: bool, diff: bool, **options
     from pipegen.description import KernelDescription
     from pipegen.description_file import description_from_data, dump_description
     from pipegen.errors import InputError
-    from pipegen.files import write_files
     from pipegen.planning import plan
     from pipegen.rendering import render
 
     if not all((name, options["op"], options["backend"], options["arch"])) and _interactive():
-        name, options = ask(name, options)
+        from pipegen.cli.asking import ask
+
+        name, options = ask(name, options, data_from_options, OPTION_OF)
     if not name:
         raise InputError("NAME is missing: say `pipegen new NAME --op … --backend … --arch …`")
     data = data_from_options(name, options)
@@ -121,9 +140,48 @@ def command(name: str | None, output: Path, dry_run: bool, diff: bool, **options
     elif diff:
         show_diff(output, files)
     else:
-        for written, outcome in write_files(output, files).items():
-            click.echo(f"{outcome.value:<9} {written}")
-        click.echo(f"next: pipegen check {output / name}.toml")
+        _write(output, name, files)
+
+
+def _write(output: Path, name: str, files: dict[str, str]) -> None:
+    """Write description and module; in a project with its lock, and where its modules go."""
+    from pipegen.files import write_files
+    from pipegen.vendor.project import find_project, members
+
+    project = find_project()
+    toml = f"{name}.toml"
+    if project is None:
+        written = write_files(output, files)
+    else:
+        from pipegen.cli.generate import write_project
+        from pipegen.files import Outcome
+
+        written = write_files(output, {toml: files[toml]})
+        listed = {path.resolve() for path in members(project)[0]}
+        try:
+            if (output / toml).resolve() in listed:
+                written |= write_project(project, [output / toml])
+            else:
+                written |= write_files(output, files)
+        except BaseException:
+            if written[output / toml] is Outcome.CREATED:
+                (output / toml).unlink()  # both or neither
+            raise
+        if (output / toml).resolve() not in listed:
+            click.echo(
+                f"{output / toml} is no part of the project: add it to descriptions in "
+                f"{project.file}, then `pipegen generate`"
+            )
+    for path, outcome in written.items():
+        click.echo(f"{outcome.value:<9} {path}")
+    module = next(path for path in written if path.suffix == ".py")
+    click.echo("next:")
+    for command_line, does in (
+        (f"pipegen plan {output / toml}", "every number, and why"),
+        (f"pipegen check {module}", "compiles it; no GPU needed"),
+        (f"python {module}", "runs it on a GPU against float64"),
+    ):
+        click.echo(f"  {command_line:<40}  {does}")
 
 
 def option_that_set(key: str, options: dict[str, Any]) -> str:
@@ -132,7 +190,7 @@ def option_that_set(key: str, options: dict[str, Any]) -> str:
     return f"--set {key}" if key in given else "pipegen new"
 
 
-def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+def data_from_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as the nested data of a description; words that are no numbers stay words."""
     data: dict[str, Any] = {"pipegen": 1, "kernel": {"name": name}}
     if options["op"] == "custom":
@@ -205,7 +263,7 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def first_graph(options: dict[str, Any]) -> dict[str, Any]:
+def first_graph(options: Mapping[str, Any]) -> dict[str, Any]:
     """The graph of `--roles`, or of the usual ones where `--set` gives no tensor and no edge."""
     from pipegen.cli.new_graph import USUAL_ROLES, graph_data, roles_of
 
@@ -247,101 +305,6 @@ def number_or_word(text: str) -> int | str:
     text = text.strip()
     # Longer numbers are no size of anything, and int() refuses very long ones.
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
-
-
-def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Fill in what the command line left open by asking in the terminal."""
-    from pydantic import ValidationError
-
-    from pipegen.description import KernelDescription
-    from pipegen.planning.defaults import resolve
-    from pipegen.selection_table import kernels
-
-    def choose(key: str, question: str, choices: list[str]) -> None:
-        if options[key] is None:
-            options[key] = click.prompt(
-                question, type=click.Choice(choices), default=choices[0], show_choices=True
-            )
-
-    def text(key: str, question: str, default: str) -> None:
-        def checked(answer: str) -> str:
-            complain(name or "kernel", {**options, key: answer}, option_of(key))
-            return answer
-
-        if options[key] is None:
-            options[key] = click.prompt(question, default=default, value_proc=checked)
-
-    def checked_name(answer: str) -> str:
-        complain(answer, options, "NAME")
-        return answer
-
-    keys = list(kernels())
-    question = "Name of the kernel (a Python module name)"
-    name = name or click.prompt(question, default="my_gemm", value_proc=checked_name)
-    ops = unique(key[0] for key in keys)
-    choose("op", "What does it compute", sorted(ops, key=lambda op: op != "gemm"))
-    keys = [key for key in keys if key[0] == options["op"]]
-    choose("backend", "Which DSL", unique(key[1] for key in keys))
-    keys = [key for key in keys if key[1] == options["backend"]]
-    choose("arch", "Which architecture", unique(key[2] for key in keys))
-    keys = [key for key in keys if key[2] == options["arch"]]
-    choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
-    if options["op"] == "custom":
-        from pipegen.cli.new_graph import ask_graph
-
-        return name, ask_graph(name, options)
-    stream = options["op"] == "stream"
-    mixed = options["op"] == "mixed_gemm"
-    further = {"gemm": ["e4m3", "e5m2"], "stream": ["f32"]}
-    others = further.get(str(options["op"]), [])
-    choose("dtype", "Type of A" if mixed else "Operand type", ["bf16", "f16", *others])
-    if mixed:
-        choose("dtype_b", "Type of the weights", ["i8", "i4"])
-        text("scale_group", "K that shares a scale (0: one for a channel)", "0")
-    try:
-        offered = resolve(
-            # What is given already counts: loads by cp.async have no cluster to propose.
-            KernelDescription.model_validate(
-                data_from_options(name, {**options, "tile": None, "cluster": None})
-            )
-        )
-    except ValidationError:
-        return name, options  # an option has no such value: the description's own error says it
-    tile, cluster = offered.tile, offered.cluster.shape or (1, 1)
-    sizes = {"M": tile.m, "N": tile.n} if stream else {"M": tile.m, "N": tile.n, "K": tile.k}
-    text("tile", f"CTA tile {','.join(sizes)}", ",".join(map(str, sizes.values())))
-    text("cluster", "Cluster M,N", f"{cluster[0]},{cluster[1]}")
-    text("stages", "Mainloop stages (auto fills SMEM)", "auto")
-    return name, options
-
-
-def option_of(key: str) -> str:
-    """The option that holds an answer: `dtype_b` -> `--dtype-b`."""
-    return "--" + key.replace("_", "-")
-
-
-def complain(name: str, options: dict[str, Any], option: str) -> None:
-    """Raise click's UsageError, so that the question is asked again, if the option is at fault.
-
-    What is not answered yet stands at its default; faults of other options are not of interest.
-    """
-    from pipegen.description_file import description_from_data
-    from pipegen.errors import InputError
-
-    answered = {**options}
-    for key, usual in (("op", "gemm"), ("backend", "cute"), ("arch", "sm_90a")):
-        answered[key] = answered[key] or usual
-    try:
-        description_from_data(data_from_options(name, answered))
-    except InputError as error:
-        for problem in error.problems:
-            if option in (problem.file, OPTION_OF.get(problem.key)):
-                raise click.UsageError(replace(problem, file="").paragraph()) from None
-
-
-def unique(words: Any) -> list[str]:
-    """The words in order, each once."""
-    return list(dict.fromkeys(words))
 
 
 def _interactive() -> bool:

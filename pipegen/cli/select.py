@@ -4,6 +4,7 @@
 import click
 
 from pipegen.cli import print_json
+from pipegen.cli.completing import vocabulary
 from pipegen.prose import print_heading, print_paragraphs, print_section, sentence
 from pipegen.selection import Refusal, Selection, select_all
 
@@ -16,10 +17,20 @@ Examples:
 
 
 @click.command("select", epilog=EPILOG)
-@click.argument("producer")
-@click.argument("consumer")
-@click.option("--arch", metavar="NAME", help="sm_90a or sm_100a; left out, each that applies.")
-@click.option("--backend", metavar="NAME", help="cute, cute-ts or pallas; left out, each.")
+@click.argument("producer", shell_complete=vocabulary("PRODUCERS"))
+@click.argument("consumer", shell_complete=vocabulary("CONSUMERS"))
+@click.option(
+    "--arch",
+    metavar="NAME",
+    shell_complete=vocabulary("ARCHS"),
+    help="sm_90a or sm_100a; left out, each that applies.",
+)
+@click.option(
+    "--backend",
+    metavar="NAME",
+    shell_complete=vocabulary("BACKENDS"),
+    help="cute, cute-ts or pallas; left out, each.",
+)
 @click.option("--style", metavar="NAME", help="One of the backend's styles; left out, each class.")
 @click.option(
     "--cta-group", type=int, default=1, show_default=True, help="2: the consumer is a CTA pair."

@@ -3,21 +3,29 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from pipegen.compiling.cache import CompileCache
-from pipegen.compiling.discovery import discover, load_module, read_source
-from pipegen.compiling.freshness import Fresh, Renderer, judge, judge_alone
+from pipegen.compiling.discovery import discover, load_module
+from pipegen.compiling.environments import Wanted
+from pipegen.compiling.freshness import Fresh, Renderer, judge_alone
 from pipegen.compiling.installed import DSLS, dsl
+from pipegen.compiling.matrix import Column, compile_under
 from pipegen.compiling.module import DEFAULT_ARCH, Module
 from pipegen.compiling.pool import compile_all, default_jobs
+from pipegen.compiling.project_check import Checked, freshness, whole_project
 from pipegen.compiling.result import CompileResult
 from pipegen.compiling.worker import DEFAULT_TIMEOUT
-from pipegen.errors import InputError, Problem
+from pipegen.errors import Problem
 from pipegen.report import ModuleReport, Report, Skip
+from pipegen.searching import Found
+from pipegen.vendor.project import Project
 
 # What is being done, how many are done, of how many.
 Progress = Callable[[str, int, int], None]
+Level = Literal["fresh", "compile"]
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
@@ -33,14 +41,55 @@ def check(
     arch: str = DEFAULT_ARCH,
     progress: Progress = _silent,
     exclude: Sequence[str] = (),
+    project: Project | None = None,
+    level: Level = "compile",
+    pristine: bool = False,
+    versions: Sequence[Wanted] = (),
 ) -> Report:
     """Run the checks on everything among and below `paths`; wrong input is part of the report.
 
-    Below folders, what one of the patterns in `exclude` matches is left out.
+    Without paths it is the whole `project`, or else the current folder. Below folders, what one of
+    the patterns in `exclude` matches is left out. `level` says how far to go; `pristine` makes an
+    edited file a finding. Under each of `versions` everything is compiled once more.
     """
-    found = discover(paths, exclude)
+    given = tuple(paths)
+    checked = Checked(project)
+    if project is not None and not given:
+        found = whole_project(checked, exclude)
+    else:
+        found = checked.with_descriptions(discover(given or (Path("."),), exclude))
     problems = list(found.problems)
-    fresh = _freshness(found.descriptions, cache_folder, problems, progress)
+    fresh = freshness(
+        found.descriptions,
+        Renderer(cache_folder),
+        checked,
+        problems,
+        lambda name, done: progress(f"rendering {name}", done, len(found.descriptions)),
+    )
+    if project is not None and not given:
+        fresh |= checked.orphans(found, fresh, problems)
+    modules = _modules(found, fresh, arch, problems)
+    reports = _judged(found, modules, fresh, pristine)
+    compiled: dict[Path, CompileResult] = {}
+    columns: list[Column] = []
+    if level == "compile":
+        # Text with the marks of a conflict is no Python: its state says all there is to say.
+        torn = {r.path for r in reports if r.fresh and r.fresh.state == "conflicted"}
+        work = [module for path, module in modules.items() if path not in torn]
+        compiled = _compile(work, cache_folder, jobs, timeout, progress)
+        columns = _matrix(versions, work, problems, cache_folder, jobs, timeout, progress)
+    return Report(
+        [replace(report, compiled=compiled.get(report.path)) for report in reports],
+        _skips(modules, compiled, require),
+        problems,
+        columns,
+    )
+
+
+def _modules(
+    found: Found, fresh: dict[Path, Fresh], arch: str, problems: list[Problem]
+) -> dict[Path, Module]:
+    """The files to compile, one for each place."""
     modules: dict[Path, Module] = {}
     for path in _unique([*found.modules, *fresh]):
         if path.suffix == ".py" and path.exists():
@@ -49,17 +98,13 @@ def check(
                 modules[path] = loaded
             elif path in found.modules:
                 problems.append(loaded)
-    done = itertools.count(1)
-    progress("compiling", 0, len(modules))
-    results = compile_all(
-        list(modules.values()),
-        CompileCache(cache_folder),
-        jobs or default_jobs(),
-        timeout,
-        lambda module, _: progress(f"compiled {module.path.name}", next(done), len(modules)),
-        state=dsl,
-    )
-    compiled = dict(zip(modules, results, strict=True))
+    return modules
+
+
+def _judged(
+    found: Found, modules: dict[Path, Module], fresh: dict[Path, Fresh], pristine: bool
+) -> list[ModuleReport]:
+    """A report on each file, without what the compiler says."""
     by_place = {path.resolve(): state for path, state in fresh.items()}
     reports = []
     for path in sorted(_unique([*modules, *fresh])):
@@ -68,59 +113,65 @@ def check(
         # Where the description beside it is wrong, that is what there is to say.
         if known is None and module and path.with_suffix(".toml") not in found.descriptions:
             known = judge_alone(module.text)
+        if known is not None and known.edited and pristine:
+            known = replace(known, forbidden=True)
         reports.append(
             ModuleReport(
                 path,
                 backend=module.backend if module else "",
                 arch=module.arch if module else "",
                 fresh=known,
-                compiled=compiled.get(path),
             )
         )
-    return Report(reports, _skips(modules.values(), results, require), problems)
+    return reports
 
 
-def _freshness(
-    descriptions: Sequence[Path],
+def _compile(
+    modules: Sequence[Module],
     cache_folder: Path | None,
-    problems: list[Problem],
+    jobs: int | None,
+    timeout: float,
     progress: Progress,
-) -> dict[Path, Fresh]:
-    """The freshness of every file that the descriptions stand for."""
-    renderer = Renderer(cache_folder)
-    fresh: dict[Path, Fresh] = {}
-    owners: dict[Path, Path] = {}
-    for index, description in enumerate(descriptions):
-        progress(f"rendering {description.name}", index, len(descriptions))
-        try:
-            rendered = renderer.files(description)
-        except InputError as error:
-            problems += error.problems
-            continue
-        for path, text in rendered.items():
-            owner = owners.setdefault(path.parent.resolve() / path.name, description)
-            if owner.resolve() != description.resolve():
-                problems.append(
-                    Problem(
-                        f"stands for {path.name}, and so does {owner.name}: give one of them "
-                        "another kernel.name",
-                        file=str(description),
-                    )
-                )
-                continue
-            current = read_source(path) if path.exists() else None
-            if isinstance(current, Problem):
-                problems.append(current)
-            else:
-                fresh[path] = judge(current, text)
-    return fresh
+) -> dict[Path, CompileResult]:
+    done = itertools.count(1)
+    progress("compiling", 0, len(modules))
+    results = compile_all(
+        modules,
+        CompileCache(cache_folder),
+        jobs or default_jobs(),
+        timeout,
+        lambda module, _: progress(f"compiled {module.path.name}", next(done), len(modules)),
+        state=dsl,
+    )
+    return {module.path: result for module, result in zip(modules, results, strict=True)}
+
+
+def _matrix(
+    versions: Sequence[Wanted],
+    modules: Sequence[Module],
+    problems: list[Problem],
+    cache_folder: Path | None,
+    jobs: int | None,
+    timeout: float,
+    progress: Progress,
+) -> list[Column]:
+    columns: list[Column] = []
+    for wanted in versions:
+        column = compile_under(
+            wanted, modules, cache_folder, jobs or default_jobs(), timeout, progress
+        )
+        if isinstance(column, Problem):
+            problems.append(column)
+        else:
+            columns.append(column)
+    return columns
 
 
 def _skips(
-    modules: Iterable[Module], results: Iterable[CompileResult], require: frozenset[str]
+    modules: dict[Path, Module], compiled: dict[Path, CompileResult], require: frozenset[str]
 ) -> list[Skip]:
     """The skipped modules, by DSL."""
-    skipped = [m.dsl for m, r in zip(modules, results, strict=True) if r.status == "skipped"]
+    skipped = [modules[path].dsl for path, r in compiled.items() if r.status == "skipped"]
     return [
         Skip(name, skipped.count(name), dsl(name).reason, dsl(name).command, name in require)
         for name in DSLS

@@ -8,8 +8,10 @@ from typing import Literal
 
 from pipegen.compiling.cache import Cache, render_key
 
-# Against a description: fresh, missing, stale, edited. By the header alone: pristine, edited.
-Freshness = Literal["fresh", "missing", "stale", "edited", "pristine"]
+# Against a description: fresh, missing, stale, edited, conflicted; by the header alone: pristine,
+# edited, conflicted; by the lock of a project: orphan.
+Freshness = Literal["fresh", "missing", "stale", "edited", "conflicted", "orphan", "pristine"]
+TROUBLE = ("missing", "stale", "conflicted", "orphan")
 
 
 @dataclass(frozen=True)
@@ -20,23 +22,38 @@ class Fresh:
     message: str = ""
     # Whether the message is worth a line although nothing is wrong.
     notice: bool = False
+    # Whether the owner changed the text, whatever else is to say.
+    edited: bool = False
+    # Whether this run takes an edit for a finding.
+    forbidden: bool = False
 
     @property
     def failed(self) -> bool:
         """Whether this is a finding. An edit is not: the file is its owner's."""
-        return self.state in ("missing", "stale")
+        return self.state in TROUBLE or self.forbidden
 
 
-def judge(current: str | None, rendered: str) -> Fresh:
-    """The freshness of `current` (None: no such file) against what would be written today."""
+def judge(current: str | None, rendered: str, kept: str | None = None, lock: bool = False) -> Fresh:
+    """The freshness of `current` (None: no such file) against what would be written today.
+
+    `kept` is the pristine text beside the lock of a project, if that has it; `lock` says that there
+    is a project, so that `pipegen update` can merge.
+    """
     from pipegen.vendor.header import is_pristine, read_header
+    from pipegen.vendor.updating import base_of
 
     if current is None:
-        return Fresh("missing", "its description is there, the file is not: run `pipegen generate`")
+        return Fresh(
+            "missing",
+            "its description is there, the file is not: run `pipegen generate`, or remove the "
+            "description",
+        )
+    if found := _conflict(current):
+        return found
     if current == rendered:
         return Fresh("fresh")
     mine, today = read_header(current), read_header(rendered)
-    if mine is None:
+    if mine is None and kept is None:
         return Fresh(
             "stale",
             "has no pipegen header, so nothing says which description and template it came from; "
@@ -44,16 +61,39 @@ def judge(current: str | None, rendered: str) -> Fresh:
         )
     if is_pristine(current):
         return Fresh("stale", f"{_change(mine, today)}; nobody edited it: run `pipegen generate`")
-    if (
-        today is not None
-        and mine.template_digest == today.template_digest
-        and mine.description == today.description
-    ):
-        return Fresh("edited", "edited by its owner; description and template are current")
+    base = base_of(current, kept, rendered)
+    if base == rendered:
+        message = "edited by its owner; description and template are current"
+        return Fresh("edited", message, edited=True)
+    before = read_header(base) if base is not None else mine
+    changed = _change(before, today)
+    if base is not None and lock:
+        how = "and the file was edited: `pipegen update` merges the two"
+    elif lock:
+        how = (
+            "and the file was edited, but the pristine text it came from is not in .base, or does "
+            "not fit pipegen.lock: take both from version control, then run `pipegen update`"
+        )
+    else:
+        how = (
+            "and the file was edited: take over by hand what a fresh copy has (`pipegen generate` "
+            "will not overwrite it)"
+        )
+    return Fresh("stale", f"{changed}, {how}", edited=True)
+
+
+def _conflict(current: str) -> Fresh | None:
+    """The state of a text with the marks of a conflict in it."""
+    from pipegen.vendor.merging import conflicts
+
+    lines = conflicts(current)
+    if not lines:
+        return None
+    where = ", ".join(map(str, lines))
     return Fresh(
-        "stale",
-        f"{_change(mine, today)}, and the file was edited: take over by hand what a fresh copy "
-        "has (`pipegen generate` will not overwrite it)",
+        "conflicted",
+        f"marks of a conflict on line {where}: choose a side and remove the marks",
+        edited=True,
     )
 
 
@@ -67,12 +107,14 @@ def judge_alone(current: str) -> Fresh | None:
     header = read_header(current)
     if header is None:
         return None
+    if found := _conflict(current):
+        return found
     newer = _newer(header.description, header.template_digest)
     if is_pristine(current):
         message = newer or "as pipegen wrote it; no description beside it"
         return Fresh("pristine", message, bool(newer))
     message = newer or "edited by its owner; no description beside it"
-    return Fresh("edited", message, bool(newer))
+    return Fresh("edited", message, bool(newer), edited=True)
 
 
 def _newer(description: str, template_digest: str) -> str:

@@ -46,7 +46,7 @@ def compile_module(
         dump.mkdir()
         outcome = run(
             [sys.executable, str(module.path.resolve()), "--compile-only"],
-            _environment(module, dump, folder),
+            compile_environment(module, dump, folder),
             folder,
             timeout,
             cancel,
@@ -58,7 +58,8 @@ def compile_module(
         return replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
 
 
-def _environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:
+def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:
+    """The variables to compile the module with: its architecture, its dumps, and no GPU."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
     common = {
         **kept,
@@ -101,7 +102,7 @@ def _pallas_environment(dump: Path) -> dict[str, str]:
 
 def _failure(outcome: Outcome, timeout: float) -> CompileResult | None:
     """The result for a run that did not end with exit code 0."""
-    last = _last_lines(outcome.output)
+    last = last_lines(outcome.output)
     if outcome.returncode is None:
         message = f"did not finish in {timeout:g} s and was stopped. {last}"
         return CompileResult("timeout", message, seconds=outcome.seconds)
@@ -114,7 +115,8 @@ def _failure(outcome: Outcome, timeout: float) -> CompileResult | None:
     return None
 
 
-def _last_lines(output: str) -> str:
+def last_lines(output: str) -> str:
+    """The end of a process' output, for a message."""
     lines = [line.rstrip() for line in plain(output).splitlines() if line.strip()]
     if not lines:
         return "It printed nothing."

@@ -50,6 +50,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a_order": SMEM_ORDER[a_k],
         "b_order": SMEM_ORDER[b_k],
         "a_k_index": 2 if a_k else 1,
+        "b_n_index": 1 if b_k else 2,
         "fp8": a.bits == 8,
         "a_as_mk": "a.double()" if a_k else "a.double().mT",
         "b_as_kn": "b.double().mT" if b_k else "b.double()",

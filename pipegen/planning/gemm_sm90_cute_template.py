@@ -76,6 +76,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         **operand_words("a", "m", a_k),
         **operand_words("b", "n", b_k),
         "a_k_index": 2 if a_k else 1,
+        "b_n_index": 1 if b_k else 2,
         "one_producer": producers == 1,
         "two_producers": producers == 2,
         "try_ahead": mainloop.try_ahead,

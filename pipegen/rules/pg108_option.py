@@ -2,7 +2,7 @@
 """An option must be one that the kernel's template writes.
 
 What it checks
-    tiles, consumers, gather, alignment, try_ahead, defer_sync, expected_tx and the
+    tiles, consumers, gather, alignment, try_ahead, defer_sync, expected_tx, integration and the
     producer's warps: each at its usual value, or at one that the template lists.
 
 Why
