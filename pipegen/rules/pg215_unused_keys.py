@@ -4,6 +4,8 @@
 What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.promote_every, the registers of roles,
     producer warpgroups and consumer warps in a stream kernel; the keys of [stream] in all others.
+    in_flight and delay_release of pipelines, split and memory_thread_idx of roles: where the
+    template has them.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -20,13 +22,17 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
+from pipegen.planning.families import family_of
 
 GENERAL = True
+# Keys that only some families have (`Family.keys`).
+RARE = {"pipeline": ("in_flight", "delay_release"), "role": ("split", "memory_thread_idx")}
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
     unused = _unused_by_stream(description) if op == "stream" else _unused_by_others(description)
+    unused |= _of_other_families(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
@@ -59,3 +65,16 @@ def _unused_by_others(description: KernelDescription) -> dict[str, object]:
     """What was given of [stream]; rule PG108 speaks about y."""
     blocks = description.stream.blocks_per_sm
     return {} if blocks == "auto" else {"stream.blocks_per_sm": blocks}
+
+
+def _of_other_families(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that this kernel's family does not have."""
+    family = family_of(description)
+    found: dict[str, object] = {}
+    for section, words in RARE.items():
+        for name, entry in getattr(description, section).items():
+            for word in words:
+                key, value = f"{section}.{name}.{word}", getattr(entry, word)
+                if value is not None and family and key not in family.keys:
+                    found[key] = value
+    return found
