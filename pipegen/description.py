@@ -13,6 +13,7 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    AccumulatorName,
     Arch,
     Backend,
     ConsumerKind,
@@ -68,9 +69,12 @@ class Dtypes(Section):
         default=None,
         description="Element type of B (stream: of y); A's by default, i8 in a mixed_gemm.",
     )
-    acc: Literal["f32"] = Field(default="f32", description="Accumulator type.")
+    acc: AccumulatorName | None = Field(
+        default=None, description="Accumulator type: f32, or i32 for i8 operands of a gemm."
+    )
     out: DtypeName | None = Field(
-        default=None, description="Output type; A's by default, bf16 for fp8 operands."
+        default=None,
+        description="Output type; A's by default, bf16 for fp8 operands, i32 for i8 ones.",
     )
     promote_every: Whole | Literal["auto"] = Field(
         default="auto",

@@ -12,7 +12,8 @@ Style = Literal[
 ]
 ProducerKind = Literal["thread", "cp_async", "tma", "umma", "clc"]
 ConsumerKind = Literal["thread", "wgmma", "umma", "umma+thread", "tma_store"]
-DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2", "i8", "i4"]
+DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2", "i8", "i4", "i32"]
+AccumulatorName = Literal["f32", "i32"]
 
 OPS: tuple[str, ...] = get_args(Op)
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -54,6 +55,7 @@ WORD_OF: dict[str, str] = {
     "half": "f16",
     "fp32": "f32",
     "float32": "f32",
+    "tf32": "f32",
     "fp8": "e4m3",
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
@@ -61,6 +63,8 @@ WORD_OF: dict[str, str] = {
     "s8": "i8",
     "int4": "i4",
     "s4": "i4",
+    "int32": "i32",
+    "s32": "i32",
 }
 ARCH_ALIASES: dict[str, str] = {
     "sm90": "sm_90a",
@@ -92,6 +96,16 @@ class Dtype:
         """Bytes of one element."""
         return self.bits // 8
 
+    @property
+    def fp8(self) -> bool:
+        """Whether it is one of the 8-bit floats."""
+        return self.name in ("e4m3", "e5m2")
+
+    @property
+    def integer(self) -> bool:
+        """Whether it holds whole numbers."""
+        return self.name.startswith("i")
+
 
 DTYPE: dict[str, Dtype] = {
     dtype.name: dtype
@@ -102,7 +116,8 @@ DTYPE: dict[str, Dtype] = {
         Dtype("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", "float8_e4m3fn"),
         Dtype("e5m2", 8, "Float8E5M2", "float8_e5m2", "float8_e5m2"),
         Dtype("i8", 8, "Int8", "int8", "int8"),
-        # Two a byte: no library has an array of them.
+        # Two a byte: torch has no array of them, jax has.
         Dtype("i4", 4, "Int4", "int4", "uint8"),
+        Dtype("i32", 32, "Int32", "int32", "int32"),
     )
 }

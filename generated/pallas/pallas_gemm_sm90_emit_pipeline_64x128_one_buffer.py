@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_emit_pipeline.py.j2 e02b70eeee57
-# text: 583aa02974ed
+# template: pallas/gemm_sm90_emit_pipeline.py.j2 80f80680b748
+# text: ab0dc830ff3f
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

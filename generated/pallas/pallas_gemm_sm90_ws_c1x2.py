@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 9619f3387ee5
-# text: 08b563abc517
+# template: pallas/gemm_sm90_warp_specialized.py.j2 f4292ece6e9d
+# text: 0ee0ed5aacbc
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

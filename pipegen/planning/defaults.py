@@ -21,6 +21,11 @@ def graph_of(description: KernelDescription) -> dict[str, tuple[str, str]]:
     return {name: (producer, consumer) for name, producer, consumer in template.pipelines}
 
 
+def accumulator_of(op: str, a: str) -> str:
+    """The type in which products of `a` are summed: the tensor core knows one for each."""
+    return "i32" if op == "gemm" and a == "i8" else "f32"
+
+
 def resolve(description: KernelDescription) -> KernelDescription:
     """The same description with every default spelled out; `stages = "auto"` stays.
 
@@ -30,6 +35,8 @@ def resolve(description: KernelDescription) -> KernelDescription:
     data = description.model_dump()
     kernel = data["kernel"]
     kernel["style"] = kernel["style"] or STYLES[kernel["backend"]][0]
+    dtype = data["dtype"]
+    dtype["acc"] = dtype["acc"] or accumulator_of(kernel["op"], dtype["a"])
     for name, (producer, consumer) in graph_of(description).items():
         entry = data["pipeline"].setdefault(name, Pipeline().model_dump())
         entry["producer"] = entry["producer"] or producer

@@ -11,6 +11,8 @@ from pipegen.vocabulary import DTYPE
 # K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
 # keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
 PROMOTE_EVERY = 4
+# The output's type where it is not that of A.
+OUTPUT_OF = {"e4m3": "bf16", "e5m2": "bf16", "i8": "i32", "i4": "i32"}
 # Warpgroups of the Blackwell roles: the loads and the MMAs are one warp each.
 BLACKWELL_WARPGROUPS = {
     "tma": 0,
@@ -33,9 +35,9 @@ def fill_gemm(data: dict[str, Any]) -> None:
     style, backend = kernel["style"], kernel["backend"]
     dtype["b"] = dtype["b"] or dtype["a"]
     if dtype["out"] is None:
-        dtype["out"] = dtype["a"] if DTYPE[dtype["a"]].bits > 8 else "bf16"
+        dtype["out"] = OUTPUT_OF.get(dtype["a"], dtype["a"])
     if dtype["promote_every"] == "auto":
-        short = DTYPE[dtype["a"]].bits == 8 and dtype["out"] == "f32"
+        short = DTYPE[dtype["a"]].fp8 and dtype["out"] == "f32"
         # wgmma's sums are short; tcgen05 adds up in f32.
         promotes = backend == "cute" and kernel["arch"] == "sm_90a"
         dtype["promote_every"] = PROMOTE_EVERY if short and promotes else 0

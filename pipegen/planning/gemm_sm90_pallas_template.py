@@ -4,7 +4,7 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
-from pipegen.planning.gemm_sm90_cute_template import tolerance
+from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.release import release_of
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import consumer_warpgroups, split_of, warpgroup_tile
@@ -25,6 +25,7 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     m, n, k = tile.m or 0, tile.n or 0, tile.k or 0
     cluster_m, cluster_n = description.cluster.shape or (1, 1)
     a, b, out = DTYPE[dtype.a], DTYPE[str(dtype.b)], DTYPE[str(dtype.out)]
+    acc = DTYPE[str(dtype.acc)]
     a_k, b_k = description.layout.a == "k", description.layout.b == "k"
     rows, columns = warpgroup_tile(description)
     epi_m, epi_n = budget.epi_tile_mn
@@ -37,6 +38,9 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "a": a,
         "b": b,
         "out": out,
+        "acc": acc,
+        "acc_zero": "0" if acc.integer else "0.0",
+        "tf32": a.name == "f32",
         "cluster_m": cluster_m,
         "cluster_n": cluster_n,
         # Clusters that a persistent grid launches: all that the SMs hold at once.
@@ -57,7 +61,10 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "consumers": _consumers(warpgroups, split, rows if split == "m" else columns),
         # Two copies a stage, each armed by the 128 threads of the issuing warpgroup.
         "full_barrier": f"256 arrives + {budget.stage_bytes} B",
-        "tolerance": tolerance(description),
+        "tolerance": tolerance_words(a, b, out),
+        **poison_words(out),
+        "a_random": random_words(a, "batches, m, k" if a_k else "batches, k, m"),
+        "b_random": random_words(b, "batches, n, k" if b_k else "batches, k, n"),
         "mma_swizzle": swizzle,
         "mma_swizzle_columns": swizzle // a.bytes,
         "out_swizzle": out_swizzle,

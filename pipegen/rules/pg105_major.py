@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An fp8 operand must be K-major.
+"""An operand that is not of 16 bits must be K-major.
 
 What it checks
-    layout.a and layout.b for fp8 operands.
+    layout.a and layout.b for fp8, i8 and f32 operands.
 
 Why
     wgmma reads MN-major operands from SMEM for 16-bit types only: the transpose bits of the
@@ -28,7 +28,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     reader = "wgmma" if hopper else "the tcgen05 template"
     for operand, shape in (("a", "(L, M, K)"), ("b", "(L, N, K)")):
         dtype, major = getattr(description.dtype, operand), getattr(description.layout, operand)
-        if DTYPE[dtype].bits == 8 and major != "k":
+        if DTYPE[dtype].bits != 16 and major != "k":
             yield Problem(
                 f"{reader} reads {dtype} operands K-major only, so {operand.upper()} must be "
                 f"stored {shape}",

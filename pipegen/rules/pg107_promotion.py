@@ -29,7 +29,7 @@ MOST = 64
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     dtype, backend = description.dtype, description.kernel.backend
-    fp8 = DTYPE[dtype.a].bits == 8
+    fp8 = DTYPE[dtype.a].fp8
     every = dtype.promote_every
     if backend != "cute" and fp8 and dtype.out == "f32":
         yield Problem(

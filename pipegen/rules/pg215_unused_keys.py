@@ -2,10 +2,10 @@
 """A key must be one that the op uses.
 
 What it checks
-    tile.k, layout.a, layout.b, scheduler.raster_group, dtype.promote_every, the registers of roles,
-    producer warpgroups and consumer warps in a stream kernel; the keys of [stream] in all others.
-    in_flight and delay_release of pipelines, split and memory_thread_idx of roles: where the
-    template has them.
+    tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
+    registers of roles, producer warpgroups and consumer warps in a stream kernel; the keys of
+    [stream] in all others; in_flight and delay_release of pipelines, split and memory_thread_idx of
+    roles where the template does not have them.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -48,6 +48,8 @@ def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
             found[f"layout.{operand}"] = getattr(description.layout, operand)
     if description.scheduler.raster_group is not None:
         found["scheduler.raster_group"] = description.scheduler.raster_group
+    if description.dtype.acc != "f32":
+        found["dtype.acc"] = description.dtype.acc
     if description.dtype.promote_every:
         found["dtype.promote_every"] = description.dtype.promote_every
     for name, role in description.role.items():

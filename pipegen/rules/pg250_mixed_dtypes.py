@@ -3,7 +3,7 @@
 
 What it checks
     dtype.a: "bf16" or "f16". dtype.b: "i8", or "i4" (two a byte, the lower bits first).
-    dtype.out: "f32", "bf16" or "f16".
+    dtype.acc: "f32". dtype.out: "f32", "bf16" or "f16".
 
 Why
     The weights become A's type before the tensor core sees them: eight bits fit a bf16 exactly,
@@ -29,6 +29,7 @@ OUTPUTS = ("f32", "bf16", "f16")
 def check(description: KernelDescription) -> Iterator[Problem]:
     dtype = description.dtype
     for key, words, message in (
+        ("acc", ("f32",), "16-bit products are summed as f32"),
         ("a", ACTIVATIONS, "the activations of a mixed GEMM are 16-bit floats"),
         ("b", WEIGHTS, "the weights of a mixed GEMM are integers"),
         ("out", OUTPUTS, "the epilogue stores no such type"),
