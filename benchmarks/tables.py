@@ -50,7 +50,9 @@ def cell(module: str, row: dict[str, Any]) -> str:
     """The rate with three digits, the ratio, and the tile if there was a choice."""
     rate = f"{row['rate']:.0f}" if row["rate"] >= 100 else f"{row['rate']:.3g}"
     tile = f", {row['tile']}" if len(row["rates"]) > 1 else ""
-    return f"{rate} ({row['ratio']:.3f}){tile}"
+    other = row.get("against")
+    beside = f"; {other['ratio']:.3f} of {other['peer']}" if other else ""
+    return f"{rate} ({row['ratio']:.3f}{beside}){tile}"
 
 
 def verify_lines(results: list[dict[str, Any]]) -> list[str]:

@@ -2,7 +2,8 @@
 """Checks or times one emitted module on this machine's GPU; prints one JSON object.
 
     python benchmarks/worker.py verify MODULE
-    python benchmarks/worker.py speed M,N,K[;M,N,K] MODULE [SAME_WITH_ANOTHER_TILE ...]
+    python benchmarks/worker.py speed M,N,K[;M,N,K] MODULE [SAME_WITH_ANOTHER_TILE ...] \
+        [--against PEER]
 
 Runs in its own process (see hopper.py), so that a deadlock costs its time limit and no more.
 Data are fresh and random for each size; outputs lie in memory that held NaN; the reference is
@@ -11,6 +12,7 @@ float64.
 
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -49,7 +51,10 @@ def verify(kernel: Operator) -> list[dict[str, Any]]:
 def interleave(
     calls: dict[str, Call], waits: list[Call], rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Seconds a call, one figure a round; the calls take turns within each round."""
+    """Seconds a call, one figure a round; the calls take turns within each round.
+
+    Each round has an order of its own: what ran before a kernel decides how hot the chip is.
+    """
 
     def wait() -> None:
         for each in waits:
@@ -67,7 +72,7 @@ def interleave(
         repeats[name] = max(4, int(seconds / ((time.perf_counter() - start) / 10)))
     figures: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name, call in random.sample(list(calls.items()), len(calls)):
             wait()
             start = time.perf_counter()
             for _ in range(repeats[name]):
@@ -77,8 +82,34 @@ def interleave(
     return figures
 
 
-def speed(kernels: dict[str, Operator], peer: str, sizes: list[Size]) -> list[dict[str, Any]]:
-    """Each size in rounds in which all kernels and the peer take turns, on the same operands."""
+def ratio(ours: list[float], theirs: list[float]) -> dict[str, float]:
+    """How much faster we are, from rounds that were timed together: median and deciles."""
+    ratios = sorted(their / our for our, their in zip(ours, theirs, strict=True))
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_low": ratios[len(ratios) // 10],
+        "ratio_high": ratios[-1 - len(ratios) // 10],
+    }
+
+
+def further_calls(
+    kernel: Operator, peer: str, operands: list[torch.Tensor]
+) -> dict[str, tuple[Call, Call]]:
+    """A launch and a wait for each configuration of a further peer, if the operator knows it."""
+    known = getattr(kernel, "against", None)
+    if known is None:
+        raise SystemExit(f"--against {peer}: this operator has no further peers")
+    calls: dict[str, tuple[Call, Call]] = known(peer, operands)
+    return calls
+
+
+def speed(
+    kernels: dict[str, Operator], peer: str, sizes: list[Size], against: str = ""
+) -> list[dict[str, Any]]:
+    """Each size in rounds in which all kernels and the peer take turns, on the same operands.
+
+    `against` names a further peer, whose fastest configuration counts.
+    """
     rows = []
     for size in sizes:
         first = next(iter(kernels.values()))
@@ -88,11 +119,13 @@ def speed(kernels: dict[str, Operator], peer: str, sizes: list[Size]) -> list[di
             calls[tile], wait = kernel.launcher(operands, size)
             waits.append(wait)
         calls[peer] = first.peer(operands, size)
+        further = further_calls(first, against, operands) if against else {}
+        for name, (call, wait) in further.items():
+            calls[name] = call
+            waits.append(wait)
         figures = interleave(calls, waits, rounds=30, seconds=0.025)
         medians = {name: statistics.median(each) for name, each in figures.items()}
         best = min(kernels, key=lambda tile: medians[tile])
-        pairs = zip(figures[best], figures[peer], strict=True)
-        ratios = sorted(theirs / ours for ours, theirs in pairs)
         per_second = {name: first.work(size) / each / 1e12 for name, each in medians.items()}
         rows.append(
             {
@@ -100,12 +133,19 @@ def speed(kernels: dict[str, Operator], peer: str, sizes: list[Size]) -> list[di
                 "tile": best,
                 "rate": per_second[best],
                 "peer_rate": per_second.pop(peer),
-                "ratio": statistics.median(ratios),
-                "ratio_low": ratios[len(ratios) // 10],
-                "ratio_high": ratios[-1 - len(ratios) // 10],
-                "rates": per_second,
+                **ratio(figures[best], figures[peer]),
+                "rates": {name: per_second[name] for name in kernels},
             }
         )
+        if further:
+            fastest = min(further, key=lambda name: medians[name])
+            rows[-1]["against"] = {
+                "peer": against,
+                "configuration": fastest,
+                "rate": per_second[fastest],
+                **ratio(figures[best], figures[fastest]),
+                "rates": {name: per_second[name] for name in further},
+            }
         del calls, waits
     return rows
 
@@ -118,6 +158,11 @@ def size_of(word: str) -> Size:
 def main() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     task, *rest = sys.argv[1:]
+    against = ""
+    if "--against" in rest:
+        at = rest.index("--against")
+        against = rest[at + 1]
+        del rest[at : at + 2]
     sizes = rest.pop(0).split(";") if task == "speed" else []
     paths = [Path(word) for word in rest]
     op = op_of(paths[0])
@@ -131,7 +176,7 @@ def main() -> None:
     else:
         tiles = {stem.rpartition("__")[2]: kernel for stem, kernel in kernels.items()}
         result |= {"peer": op.PEER, "unit": op.UNIT}
-        result["rows"] = speed(tiles, op.PEER, [size_of(word) for word in sizes])
+        result["rows"] = speed(tiles, op.PEER, [size_of(word) for word in sizes], against)
     print("RESULT " + json.dumps(result))
 
 

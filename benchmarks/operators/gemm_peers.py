@@ -25,20 +25,22 @@ HOPPER_MATMUL_MGPU = (
 )
 
 
-def hopper_matmul_mgpu(a: torch.Tensor, b: torch.Tensor) -> dict[str, Call]:
-    """JAX's own Hopper GEMM (jax.experimental.pallas.ops.gpu), a call for each configuration.
+def hopper_matmul_mgpu(a: torch.Tensor, b: torch.Tensor) -> dict[str, tuple[Call, Call]]:
+    """JAX's own Hopper GEMM (jax.experimental.pallas.ops.gpu), by configuration.
 
-    a is (M, K) and b is (K, N), both row-major: what it takes. Sizes must be multiples of the
-    tiles, and types bf16 or f16 (it has one type for all).
+    a is (M, K) and b is (K, N), both stored row by row: what it takes. One type for all, bf16 or
+    f16; sizes that are multiples of the tiles. Each call's result is held to that of torch.mm
+    before it counts.
     """
     import jax
     from jax.experimental.pallas.ops.gpu import hopper_matmul_mgpu as source
 
-    from operators.gemm import to_jax
+    from operators.gemm import from_jax, to_jax
 
     left, right = to_jax(a), to_jax(b)
     dimension = {"M": source.MatmulDimension.M, "N": source.MatmulDimension.N, None: None}
-    calls: dict[str, Call] = {}
+    wanted = torch.mm(a, b).float()
+    calls: dict[str, tuple[Call, Call]] = {}
     for tile_m, tile_n, shared, minor, width, cluster in HOPPER_MATMUL_MGPU:
         config = source.TuningConfig(
             tile_m=tile_m,
@@ -51,19 +53,25 @@ def hopper_matmul_mgpu(a: torch.Tensor, b: torch.Tensor) -> dict[str, Call]:
             cluster_dimension=dimension[cluster],
         )
         name = f"{tile_m}x{tile_n} by {shared}, minor {minor}, width {width}, cluster {cluster}"
-        calls[name] = _launch(jax.jit(lambda x, y, c=config: source.matmul(x, y, None, c)), left, right)
+        run = jax.jit(lambda x, y, c=config: source.matmul(x, y, None, c))
+        found = from_jax(run(left, right), a.dtype).float()
+        error = ((found - wanted).norm() / wanted.norm()).item()
+        assert error < 1e-2, f"hopper_matmul_mgpu {name}: relative error {error:.1e}"
+        calls[name] = _launches(run, left, right)
     return calls
 
 
-def _launch(run: Callable[[Any, Any], Any], left: Any, right: Any) -> Call:
-    """A call that launches once and keeps the result, so that it can be waited for."""
+def _launches(run: Callable[[Any, Any], Any], left: Any, right: Any) -> tuple[Call, Call]:
+    """A call that launches once, and one that waits for all launches."""
+    last: list[Any] = [run(left, right)]
 
-    def call() -> Any:
-        return run(left, right)
+    def launch() -> None:
+        last[0] = run(left, right)
 
-    return call
+    return launch, lambda: last[0].block_until_ready()
 
 
-PEERS: dict[str, Callable[[torch.Tensor, torch.Tensor], dict[str, Call]]] = {
+# Each takes A (M, K) and B (K, N), and gives a launch and a wait for each of its configurations.
+PEERS: dict[str, Callable[[torch.Tensor, torch.Tensor], dict[str, tuple[Call, Call]]]] = {
     "hopper_matmul_mgpu": hopper_matmul_mgpu,
 }

@@ -54,4 +54,3 @@ class OperandRelease:
                 f"of {self.stages} stages none is left to load ahead"
             )
         return ""
-

@@ -100,8 +100,8 @@ def _part(split: str) -> str:
     """The slice of the tile that is a warpgroup's own."""
     if not split:
         return ""
-    size = f"WG_TILE_{split.upper()}"
-    return f"pl.ds(warpgroup * {size}, {size})  # {'rows' if split == 'm' else 'columns'} of the tile"
+    size, what = f"WG_TILE_{split.upper()}", "rows" if split == "m" else "columns"
+    return f"pl.ds(warpgroup * {size}, {size})  # {what} of the tile"
 
 
 def _operand_part(ref: str, split: bool, mode_first: bool, transposed: bool) -> str:

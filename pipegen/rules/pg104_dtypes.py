@@ -2,8 +2,8 @@
 """The tensor core must have an instruction for the operand types, and the epilogue for the output.
 
 What it checks
-    That a and b are types that one wgmma or tcgen05.mma takes together, that acc is the type in which
-    it sums them, and that out can be stored.
+    That a and b are types that one wgmma or tcgen05.mma takes together, that acc is the type in
+    which it sums them, and that out can be stored.
 
 Why
     wgmma.mma_async takes bf16 with bf16, f16 with f16, tf32 with tf32, any two fp8 types, and s8

@@ -45,7 +45,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     warpgroups = description.role["consumer"].warpgroups if "consumer" in description.role else None
     m, n, k = tile.m, tile.n, tile.k
     counts = (1, 2, 3) if description.kernel.backend == "pallas" else (1, 2)
-    if m is None or n is None or k is None or warpgroups not in counts:
+    if m is None or n is None or k is None or warpgroups is None or warpgroups not in counts:
         return
     if description.kernel.backend == "pallas":
         yield from _pallas(description, warpgroups)
@@ -91,9 +91,11 @@ def _pallas(description: KernelDescription, warpgroups: int) -> Iterator[Problem
             "one consumer warpgroup has the tile to itself",
             "role.consumer.split",
             split,
-            "no value"
-            if description.kernel.style == "emit-pipeline"
-            else "no value, or warpgroups = 2 or 3",
+            (
+                "no value"
+                if description.kernel.style == "emit-pipeline"
+                else "no value, or warpgroups = 2 or 3"
+            ),
             "leave the key out",
         )
         return
