@@ -223,7 +223,7 @@ def test_the_emitted_calls_have_the_plans_distance(path):
     text = path.with_suffix(".py").read_text(encoding="utf-8")
     assert tuple(stated(text)) == made.pipeline("mainloop").releases
     assert all(each.fault == "" for each in stated(text))
-    (first, _) = release_numbers(made.pipeline("mainloop").releases)
+    first, _ = release_numbers(made.pipeline("mainloop").releases)
     assert text.count(str(first.value)) == 2  # the docstring and the constant
 
 

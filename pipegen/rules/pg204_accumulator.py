@@ -5,7 +5,7 @@ What it checks
     On sm_90a, tile.m * tile.n / (128 * consumer warpgroups) registers, twice that with promotion
     (dtype.promote_every), plus 40 for addresses and counters (in Pallas 32, 24 in emit-pipeline),
     against what a consumer thread holds. In ping-pong one warpgroup holds the tile: tile.m * tile.n
-    / 128. In Pallas also tile.n alone: one wgmma's registers against what the launch gives a thread.
+    / 128. In Pallas also tile.n alone: one wgmma's registers against those of the launch.
     On sm_100a, pipeline.accumulator.stages of tile.n columns against TMEM's 512, and at least 2.
 
 Why
