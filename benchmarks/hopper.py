@@ -9,6 +9,7 @@
 The form with --tiles times the same kernel with each of the tiles and reports the best for each
 size. `speed MODULE --against hopper_matmul_mgpu` times JAX's own Hopper GEMM in the same rounds,
 several configurations of it, and compares with the fastest one too.
+With --together N, N modules load at once, and still take turns on the GPU when they are timed.
 Modules for other GPUs (by their header) are skipped. Each module runs in a process of its own with
 a time limit: a kernel that hangs is a failure, and the rest goes on. Exit code 1 if anything
 failed. Needs torch, and the modules' DSL.
@@ -22,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -128,6 +130,8 @@ def command_of(arguments: argparse.Namespace) -> str:
     if arguments.tiles:
         tiles = {path.stem.rpartition("__")[2] for path in arguments.tiles.glob("*.py")}
         words.append(f"--tiles TILES (benchmarks/tiles.py: {', '.join(sorted(tiles))})")
+    if arguments.task == "speed" and (arguments.rounds, arguments.together) != (30, 1):
+        words.append(f"--rounds {arguments.rounds} --together {arguments.together}")
     return " ".join([*words, f"--json benchmarks/{arguments.json.name}" if arguments.json else ""])
 
 
@@ -138,6 +142,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--limit", type=float, default=180, help="seconds a module may take")
     parser.add_argument("--jobs", type=int, default=4, help="modules checked at once (verify)")
+    parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds (speed)")
+    parser.add_argument("--together", type=int, default=1, help="modules loaded at once (speed)")
     parser.add_argument("--shape", action="append", help="M,N,K to time; may be repeated")
     parser.add_argument("--tiles", type=Path, help="folder of the modules with other tiles")
     parser.add_argument("--against", help="a further peer of a GEMM: hopper_matmul_mgpu")
@@ -147,15 +153,17 @@ def main() -> int:
     for module in arguments.modules:
         if module not in modules:
             print(f"SKIP {module.name}: not for Hopper")
-    jobs = arguments.jobs if arguments.task == "verify" else 1  # nothing else runs while we time
+    # Nothing else runs on the GPU while we time.
+    jobs = arguments.jobs if arguments.task == "verify" else arguments.together
 
     def work(module: Path) -> dict[str, Any]:
         if arguments.task == "verify":
             return run_worker(["verify", str(module)], module, arguments.limit)
         found = sorted(arguments.tiles.glob(f"{module.stem}__*.py")) if arguments.tiles else []
         timed = [str(path) for path in found or [module]]
-        further = ["--against", arguments.against] if arguments.against else []
-        return run_worker(["speed", shapes, *timed, *further], module, arguments.limit)
+        options = ["--sizes", shapes, "--rounds", str(arguments.rounds), "--turn", turn.name]
+        options += ["--against", arguments.against] if arguments.against else []
+        return run_worker(["speed", *options, *timed], module, arguments.limit)
 
     report: dict[str, Any] = {
         "command": command_of(arguments),
@@ -164,7 +172,7 @@ def main() -> int:
         "results": [],
     }
     well = True
-    with ThreadPoolExecutor(jobs) as pool:
+    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(jobs) as pool:
         for result in pool.map(work, modules):
             well &= show(arguments.task, result)
             sys.stdout.flush()

@@ -28,8 +28,10 @@ def speed_table(results: list[dict[str, Any]]) -> list[str]:
     sizes = [(row["m"], row["n"], row["k"]) for row in results[0]["rows"]]
     heads = [" x ".join(str(side) for side in size if side > 1) for size in sizes]
     peers = dict.fromkeys(result["peer"] for result in results)
+    copied = any("copy_ratio" in row for result in results for row in result["rows"])
     lines = [
         f"{results[0]['unit']}, the ratio to {' or '.join(peers)} in the same interleaved rounds"
+        f"{', and to a copy of contiguous memory' if copied else ''}"
         f"{', and the fastest of several tiles' if timed_tiles(results) else ''}:",
         "",
         "| module | " + " | ".join(heads) + " |",
@@ -50,9 +52,10 @@ def cell(module: str, row: dict[str, Any]) -> str:
     """The rate with three digits, the ratio, and the tile if there was a choice."""
     rate = f"{row['rate']:.0f}" if row["rate"] >= 100 else f"{row['rate']:.3g}"
     tile = f", {row['tile']}" if len(row["rates"]) > 1 else ""
+    copied = f", {row['copy_ratio']:.3f}" if "copy_ratio" in row else ""
     other = row.get("against")
     beside = f"; {other['ratio']:.3f} of {other['peer']}" if other else ""
-    return f"{rate} ({row['ratio']:.3f}{beside}){tile}"
+    return f"{rate} ({row['ratio']:.3f}{copied}{beside}){tile}"
 
 
 def verify_lines(results: list[dict[str, Any]]) -> list[str]:
@@ -99,7 +102,9 @@ def file_lists(results: list[dict[str, Any]]) -> list[str]:
     }
     lists = {
         "Run on an H200, and compiled": [name for name in modules() if name in ran],
-        "Compiled only": [name for name in modules() if name not in ran],
+        "Compiled, and not run on a GPU as they stand": [
+            name for name in modules() if name not in ran
+        ],
     }
     lines = []
     for title, names in lists.items():

@@ -2,20 +2,23 @@
 """Checks or times one emitted module on this machine's GPU; prints one JSON object.
 
     python benchmarks/worker.py verify MODULE
-    python benchmarks/worker.py speed M,N,K[;M,N,K] MODULE [SAME_WITH_ANOTHER_TILE ...] \
+    python benchmarks/worker.py speed --sizes M,N,K[;M,N,K] MODULE [SAME_WITH_ANOTHER_TILE ...] \
         [--against PEER]
 
-Runs in its own process (see hopper.py), so that a deadlock costs its time limit and no more.
+Runs in its own process (see hopper.py), so that a deadlock costs its time limit and no more. With
+--turn, a file to lock, such processes time one after the other, though they start at once.
 Data are fresh and random for each size; outputs lie in memory that held NaN; the reference is
 float64.
 """
 
+import argparse
+import fcntl
 import json
 import os
 import random
 import statistics
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,8 @@ def verify(kernel: Operator) -> list[dict[str, Any]]:
             for out, twin in zip(outputs, again, strict=True)
         )
         # NaN compares as False, also where it is not the largest.
-        right = all(error < TOLERANCE[kernel.out_type] for error in errors)
+        limit = getattr(kernel, "tolerance", TOLERANCE[kernel.out_type])
+        right = all(error < limit for error in errors)
         error = max(errors)
         row = {"what": what, **size, "error": error, "same_bits": same, "passed": right and same}
         rows.append(row)
@@ -103,12 +107,42 @@ def further_calls(
     return calls
 
 
+def device_times(
+    calls: dict[str, Call], waits: list[Call], rounds: int, repeats: int
+) -> dict[str, list[float]]:
+    """Seconds that the GPU works for a call, as CUPTI reports them; calls take turns in a round.
+
+    All that the call starts counts: kernels, copies and fills, not the gaps between them.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    def wait() -> None:
+        for each in waits:
+            each()
+
+    figures: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            wait()
+            with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+                for _ in range(repeats):
+                    call()
+                wait()
+            events = [each for each in profiled.events() if each.device_type.name == "CUDA"]
+            assert len(events) >= repeats, f"CUPTI saw {len(events)} of {repeats} calls of {name}"
+            figures[name].append(sum(each.device_time for each in events) * 1e-6 / repeats)
+    return figures
+
+
 def speed(
-    kernels: dict[str, Operator], peer: str, sizes: list[Size], against: str = ""
+    kernels: dict[str, Operator], peer: str, sizes: list[Size], rounds: int, against: str = ""
 ) -> list[dict[str, Any]]:
     """Each size in rounds in which all kernels and the peer take turns, on the same operands.
 
-    `against` names a further peer, whose fastest configuration counts.
+    Operators that move bytes have a second yardstick, a copy of contiguous memory. `against` names
+    a further peer, whose fastest configuration counts.
     """
     rows = []
     for size in sizes:
@@ -123,9 +157,23 @@ def speed(
         for name, (call, wait) in further.items():
             calls[name] = call
             waits.append(wait)
-        figures = interleave(calls, waits, rounds=30, seconds=0.025)
+        calls |= first.others(operands, size) if hasattr(first, "others") else {}
+        if copied := getattr(first, "contiguous_copy", None):
+            calls["copy"], copy_work = copied(size)
+        if getattr(first, "clock", "host") == "device":
+            figures = device_times(calls, waits, rounds, repeats=20)
+        else:
+            figures = interleave(calls, waits, rounds, seconds=0.025)
         medians = {name: statistics.median(each) for name, each in figures.items()}
         best = min(kernels, key=lambda tile: medians[tile])
+        copy_seconds, copy_rates = medians.pop("copy", None), {}
+        if copy_seconds is not None:
+            pairs = zip(figures[best], figures["copy"], strict=True)
+            share = statistics.median(copy / ours for ours, copy in pairs)
+            copy_rates = {
+                "copy_rate": copy_work / copy_seconds / 1e12,
+                "copy_ratio": share * first.work(size) / copy_work,
+            }
         per_second = {name: first.work(size) / each / 1e12 for name, each in medians.items()}
         rows.append(
             {
@@ -134,7 +182,8 @@ def speed(
                 "rate": per_second[best],
                 "peer_rate": per_second.pop(peer),
                 **ratio(figures[best], figures[peer]),
-                "rates": {name: per_second[name] for name in kernels},
+                **copy_rates,
+                "rates": {name: each for name, each in per_second.items() if name not in further},
             }
         )
         if further:
@@ -155,28 +204,47 @@ def size_of(word: str) -> Size:
     return {"k": 1, **dict(zip("mnk", map(int, word.split(",")), strict=False)), "l": 1}
 
 
+def in_turn(
+    arguments: argparse.Namespace, timed: Callable[[], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """What `timed` returns, called when no other process that has the same file is at it."""
+    if arguments.turn is None:
+        return timed()
+    with arguments.turn.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return timed()
+
+
 def main() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    task, *rest = sys.argv[1:]
-    against = ""
-    if "--against" in rest:
-        at = rest.index("--against")
-        against = rest[at + 1]
-        del rest[at : at + 2]
-    sizes = rest.pop(0).split(";") if task == "speed" else []
-    paths = [Path(word) for word in rest]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=["verify", "speed"])
+    parser.add_argument("modules", nargs="+", type=Path)
+    parser.add_argument("--sizes", default="", help="M,N,K[;M,N,K]")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--against", default="", help="a further peer of a GEMM")
+    parser.add_argument("--turn", type=Path, help="file to lock while the GPU is in use")
+    arguments = parser.parse_args()
+    paths: list[Path] = arguments.modules
     op = op_of(paths[0])
     kernels: dict[str, Operator] = {path.stem: op.Operator(path) for path in paths}
     result: dict[str, Any] = {
         "out_type": kernels[paths[0].stem].out_type,
         "code": code_digest(paths[0]),
     }
-    if task == "verify":
+    if arguments.task == "verify":
         result["rows"] = verify(kernels[paths[0].stem])
     else:
         tiles = {stem.rpartition("__")[2]: kernel for stem, kernel in kernels.items()}
+        sizes = [size_of(word) for word in arguments.sizes.split(";")]
         result |= {"peer": op.PEER, "unit": op.UNIT}
-        result["rows"] = speed(tiles, op.PEER, [size_of(word) for word in sizes], against)
+        for kernel in tiles.values():
+            if compile_ahead := getattr(kernel, "compile_ahead", None):
+                compile_ahead()
+        result["clock"] = getattr(kernels[paths[0].stem], "clock", "host")
+        result["rows"] = in_turn(
+            arguments, lambda: speed(tiles, op.PEER, sizes, arguments.rounds, arguments.against)
+        )
     print("RESULT " + json.dumps(result))
 
 

@@ -13,6 +13,7 @@ from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
+    WALK_ALIASES,
     AccumulatorName,
     Arch,
     Backend,
@@ -21,6 +22,7 @@ from pipegen.vocabulary import (
     Op,
     ProducerKind,
     Style,
+    Walk,
 )
 
 
@@ -113,7 +115,9 @@ class Tile(Section):
     """`[tile]`: the CTA tile in elements."""
 
     m: Whole | None = Field(default=None, description="Rows of the output tile.")
-    n: Whole | None = Field(default=None, description="Columns of the output tile.")
+    n: Whole | None = Field(
+        default=None, description="Columns of the output tile; reduce: of the longest row."
+    )
     k: Whole | None = Field(default=None, description="Depth of one stage.")
 
 
@@ -157,6 +161,13 @@ class Pipeline(Section):
     delay_release: Whole | None = Field(
         default=None,
         description="Pallas: steps that a stage is kept after its own; in_flight by default.",
+    )
+    out_specs: bool = Field(
+        default=False,
+        description=(
+            "pallas, [pipeline.epilogue] of stream and reduce: the pipeline itself writes back, "
+            "through its out_specs; false: the step stores, which several warpgroups can."
+        ),
     )
 
 
@@ -211,6 +222,30 @@ class Stream(Section):
     )
 
 
+class Reduce(Section):
+    """`[reduce]`, for op = "reduce": each row of an (M, N) matrix is reduced, and written anew."""
+
+    body: Literal["rmsnorm", "softmax"] = Field(
+        default="rmsnorm",
+        description="What is written in the place for your own: rmsnorm with a weight, or softmax.",
+    )
+    blocks_per_sm: Whole | Literal["auto"] = Field(
+        default="auto", description="CTAs that share an SM, and so its SMEM."
+    )
+
+
+class DimensionSemantics(Section):
+    """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
+
+    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None,
+        description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
+    )
+    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+        default=None, description="Output tiles: parallel, the default, with a CTA for each."
+    )
+
+
 class KernelDescription(Section):
     """A whole description: what the TOML file holds.
 
@@ -229,6 +264,8 @@ class KernelDescription(Section):
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
+    reduce: Reduce = Reduce()
+    dimension_semantics: DimensionSemantics = DimensionSemantics()
 
 
 def json_schema() -> dict[str, Any]:

@@ -282,7 +282,7 @@ def _number_problem(key: str, value: object, expected: list[str], file: str) -> 
 
 def usable_words(key: str, words: list[str]) -> set[str]:
     """Those of a key's words that some template takes today; all, if the key is of another kind."""
-    from pipegen.rules.pg104_dtypes import FURTHER_OPERANDS, OPERANDS, OUTPUTS
+    from pipegen.rules.pg104_dtypes import FURTHER_OPERANDS, OPERANDS, OUTPUTS_OF_INTEGERS
     from pipegen.rules.pg250_mixed_dtypes import WEIGHTS
     from pipegen.selection_table import kernels
 
@@ -290,9 +290,9 @@ def usable_words(key: str, words: list[str]) -> set[str]:
     if key in places:
         return {kernel[places.index(key)] for kernel in kernels()} & set(words)
     if key in ("dtype.a", "dtype.b"):
-        words_of_a = {*OPERANDS, *(word for each in FURTHER_OPERANDS.values() for word in each)}
+        words_of_a = {word for each in (OPERANDS, *FURTHER_OPERANDS.values()) for word in each}
         return words_of_a | (set(WEIGHTS) if key == "dtype.b" else set())
-    return set(OUTPUTS) if key == "dtype.out" else set(words)
+    return set(OUTPUTS_OF_INTEGERS) if key == "dtype.out" else set(words)
 
 
 def _key(loc: tuple[int | str, ...]) -> str:

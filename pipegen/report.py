@@ -33,6 +33,7 @@ _TITLES = {
     "spills": "spills registers",
     "serialized": "wgmma is serialized",
     "smem": "does not fit in SMEM",
+    "tmem": "does not fit in TMEM",
     "remark": "remark",
     "ptxas": "ptxas",
 }
@@ -277,7 +278,7 @@ def _row(module: ModuleReport, headed: bool = False) -> tuple[str, ...]:
         numbers = (
             _number(compiled.registers, "" if headed else " registers"),
             _number(compiled.spill_bytes, " B" if headed else " B spilled"),
-            _number(compiled.smem_bytes, " B" if headed else " B SMEM"),
+            _number(compiled.smem_bytes, " B" if headed else " B SMEM") + _tmem(compiled),
         )
     return (
         str(module.path),
@@ -288,6 +289,12 @@ def _row(module: ModuleReport, headed: bool = False) -> tuple[str, ...]:
         *numbers,
         _time(compiled),
     )
+
+
+def _tmem(compiled: CompileResult) -> str:
+    """What a kernel allocates of TMEM, behind its SMEM; nothing where there is none."""
+    columns = compiled.tmem_columns
+    return f" + {columns} columns of TMEM" if columns else ""
 
 
 def _time(compiled: CompileResult | None) -> str:

@@ -12,6 +12,7 @@ Style = Literal[
 ]
 ProducerKind = Literal["thread", "cp_async", "tma", "umma", "clc"]
 ConsumerKind = Literal["thread", "wgmma", "umma", "umma+thread", "tma_store"]
+Walk = Literal["parallel", "sequential"]
 DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2", "i8", "i4", "i32"]
 AccumulatorName = Literal["f32", "i32"]
 
@@ -33,8 +34,10 @@ OPTIONS: dict[str, object] = {
     "pipeline.mainloop.try_ahead": False,
     "pipeline.mainloop.defer_sync": False,
     "pipeline.mainloop.expected_tx": False,
+    "pipeline.epilogue.out_specs": False,
     "role.producer.warps": 1,
     "stream.y": "none",
+    "reduce.body": "rmsnorm",
 }
 
 # The first style of a backend is its default.
@@ -44,9 +47,14 @@ STYLES: dict[str, tuple[str, ...]] = {
     "pallas": ("warp-specialized", "emit-pipeline", "pallas-call"),
 }
 
+# Pallas styles in which one warpgroup loads and computes.
+ONE_STREAM_STYLES = ("emit-pipeline", "pallas-call")
+
 # Words that users bring along, and ours for the same thing.
 CONSUMER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
 PRODUCER_ALIASES: dict[str, str] = {"tcgen05": "umma"}
+# Pallas for TPUs says arbitrary.
+WALK_ALIASES: dict[str, str] = {"arbitrary": "sequential"}
 # What other libraries call our element types; an error proposes ours.
 WORD_OF: dict[str, str] = {
     "bfloat16": "bf16",

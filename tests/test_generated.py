@@ -50,6 +50,8 @@ def test_it_compiles_as_planned(report, path):
     assert compiled["spill_bytes"] == 0
     made = plan(load_description(path.with_suffix(".toml")))
     assert compiled["smem_bytes"] == made.number("smem_bytes").value
+    planned_tmem = [each.value for each in made.numbers if each.name == "tmem_columns"]
+    assert [compiled["tmem_columns"]] == (planned_tmem or [0])
     roles = {role.name: role for role in made.roles}
     if path.parent.name == "cute" and {"producer", "consumer"} == roles.keys() and gives(made):
         # The pool that setmaxnreg divides: were less allocated at launch, it would wait for ever.

@@ -90,13 +90,15 @@ def test_two_inputs_share_a_stage():
 
 
 @pytest.mark.parametrize(
-    ("alignment", "columns", "rows", "warps"), [(16, 256, 32, 2), (8, 128, 64, 2), (4, 64, 128, 8)]
+    ("alignment", "vector", "pieces", "lane_n", "warps"),
+    [(16, 8, 1, 8, 2), (8, 4, 2, 132, 4), (4, 2, 4, 194, 4)],  # 132: 32 * 4 + 4; 194: 3 * 64 + 2
 )
-def test_alignment_decides_the_copies(alignment, columns, rows, warps):
-    """32 lanes of one copy each; the tile keeps its 16384 bytes."""
+def test_alignment_decides_the_copies(alignment, vector, pieces, lane_n, warps):
+    """Narrower copies and more of them; the tile keeps its rows of 512 bytes."""
     made = planned(layout={"alignment": alignment})
-    assert (made.description.tile.n, made.description.tile.m) == (columns, rows)
-    assert made.pipelines[0].stage_bytes == 16384
+    assert (made.description.tile.m, made.description.tile.n) == (32, 256)
+    assert values(made, "vector", "pieces", "lane_n") == (vector, pieces, lane_n)
+    assert made.number("vector").formula == ("256 / 32" if alignment == 16 else f"{alignment} / 2")
     assert made.number("mainloop_full_arrive_count").value == 32 * warps
     text = api.render(made)[f"{made.name}.py"]
     # .cg exists for 16 bytes only (PTX ISA, "cp.async").
@@ -159,6 +161,38 @@ def test_every_plan_fits_and_its_formulas_hold(producer, store, arch, alignment,
     assert made.pipelines[0].stages >= 2
     width = made.number("vector").value * api.vocabulary.DTYPE[types[0]].bytes
     assert width <= alignment
+    pieces = made.number("pieces").value
+    assert 32 * made.number("vector").value * pieces == made.description.tile.n
+    # More than one only where the alignment allows no wider.
+    loaded = types[:2] if y == "matrix" else types[:1]
+    widest = max(api.vocabulary.DTYPE[word].bytes for word in loaded)
+    assert pieces == 1 or made.number("vector").value * widest == alignment
+
+
+def test_rows_of_any_alignment_leave_smem_to_l1():
+    """Three blocks of four stages, or of two and two store buffers; fewer where they do not fit."""
+    made = planned(layout={"alignment": 8})
+    assert values(made, "blocks_per_sm", "mainloop_stages") == (3, 4)  # (76800 - 128) / 16384 = 4.7
+    assert 3 * (made.number("smem_bytes").value + 1024) <= (228 - 30) * 1024
+    made = planned("thread", store=True, layout={"alignment": 4})
+    assert values(made, "blocks_per_sm", "mainloop_stages") == (3, 2)
+    assert made.pipeline("epilogue").stages == 2
+    # 76800 - 128 - 16384 = 60288, less than two stages of 32768: two blocks.
+    made = planned(store=True, layout={"alignment": 4}, stream={"y": "matrix"})
+    assert values(made, "blocks_per_sm", "mainloop_stages") == (2, 2)
+    # 32 * (16 + 8) threads three times are more than the 2048 of an SM.
+    made = planned("thread", layout={"alignment": 4}, role={"consumer": {"warpgroups": 4}})
+    assert values(made, "blocks_per_sm") == (2,)
+    ring = {"mainloop": {"producer": "cp_async", "stages": 12}}
+    made = planned(layout={"alignment": 4}, pipeline=ring)
+    assert values(made, "blocks_per_sm", "mainloop_stages") == (1, 12)
+
+
+def test_few_columns_need_no_wide_vector():
+    """64 columns are 2 elements a lane, though rows aligned to 16 bytes would allow 8."""
+    made = planned(tile={"m": 32, "n": 64})
+    assert values(made, "vector", "pieces", "lane_n") == (2, 1, 2)
+    assert "4 B" in api.render(made)[f"{made.name}.py"]
 
 
 def test_formulas_check_finds_a_wrong_number():

@@ -18,9 +18,13 @@ TORCH = {
     "f32": torch.float32,
     "e4m3": torch.float8_e4m3fn,
     "e5m2": torch.float8_e5m2,
+    "i8": torch.int8,
+    "i32": torch.int32,
 }
 # Relative error (Frobenius norm of the difference over that of the reference) by output type.
-TOLERANCE = {"bf16": 1e-2, "f16": 1e-2, "f32": 1e-3}
+# Whole numbers must be right; f32 operands are cut to tf32 by the tensor core (an operator says).
+TOLERANCE = {"bf16": 1e-2, "f16": 1e-2, "f32": 1e-3, "i32": 1e-12}
+TF32_TOLERANCE = 2e-3
 
 Size = dict[str, int]
 Call = Callable[[], Any]

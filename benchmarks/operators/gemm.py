@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from operators import TORCH, Call, Size, description, load, poisoned
+from operators import TF32_TOLERANCE, TOLERANCE, TORCH, Call, Size, description, load, poisoned
 from operators.gemm_peers import PEERS
+from operators.jax_arrays import from_jax, to_jax
 
 PEER = "cuBLAS (torch.mm)"
 UNIT = "TFLOP/s"
@@ -25,8 +26,10 @@ class Operator:
         dtype, layout = text.get("dtype", {}), text.get("layout", {})
         self.a_type = dtype.get("a", "bf16")
         self.b_type = dtype.get("b", self.a_type)
-        small = self.a_type in ("e4m3", "e5m2")
-        self.out_type = dtype.get("out", "bf16" if small else self.a_type)
+        usual = {"e4m3": "bf16", "e5m2": "bf16", "i8": "i32"}.get(self.a_type, self.a_type)
+        self.out_type = dtype.get("out", usual)
+        exact = TOLERANCE[self.out_type]
+        self.tolerance = max(exact, TF32_TOLERANCE) if self.a_type == "f32" else exact
         self.a_major, self.b_major = layout.get("a", "k"), layout.get("b", "k")
         self.gather: bool = layout.get("gather", False)
         self.alignment: int = layout.get("alignment", 16)
@@ -43,8 +46,7 @@ class Operator:
             index = torch.randint(m, (batches, m), device="cuda", dtype=torch.int32)
         a_shape = (batches, m, k) if self.a_major == "k" else (batches, k, m)
         b_shape = (batches, n, k) if self.b_major == "k" else (batches, k, n)
-        a = torch.randn(a_shape, device="cuda").to(TORCH[self.a_type])
-        b = torch.randn(b_shape, device="cuda").to(TORCH[self.b_type])
+        a, b = random(a_shape, self.a_type), random(b_shape, self.b_type)
         return [a, b, index] if self.gather else [a, b]
 
     def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -71,9 +73,11 @@ class Operator:
         left, right = to_jax(a), to_jax(b)
         # XLA chooses the output's buffer, and takes the one that was freed last: a run on NaN
         # fills it (and every other buffer of the call) with NaN.
-        spoiled = self.module.gemm(left * float("nan"), right)
+        # Integers have none: another product takes its place.
+        spoiled = self.module.gemm(~left if a.dtype == torch.int8 else left * float("nan"), right)
         spoiled.block_until_ready()
-        assert bool(spoiled.astype("float32").sum() != spoiled.astype("float32").sum())
+        total = spoiled.astype("float32").sum()
+        assert a.dtype == torch.int8 or bool(total != total)
         spoiled.delete()
         return [from_jax(self.module.gemm(left, right), TORCH[self.out_type])]
 
@@ -95,8 +99,11 @@ class Operator:
         return launch, lambda: last[0].block_until_ready()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
-        """torch.mm on the same operands; a gather's rows are picked out beforehand."""
+        """torch.mm on the same operands (f32: tf32); a gather's rows are picked out beforehand."""
         a, b = (operand[0] for operand in self.gathered(operands))
+        if self.a_type == "i8":
+            return lambda: torch._int_mm(a, b.mT)
+        torch.backends.cuda.matmul.allow_tf32 = True
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.a_type])
         left = a if self.a_major == "k" else a.mT
         right = b.mT if self.b_major == "k" else b
@@ -153,20 +160,8 @@ class Operator:
         return [(what, {"m": m, "n": n, "k": k, "l": batch}) for what, m, n, k, batch in chosen]
 
 
-def to_jax(tensor: torch.Tensor) -> Any:
-    """The tensor as a jax array; fp8 by its bytes, because DLPack may refuse it."""
-    import jax
-    import jax.numpy as jnp
-
-    torch.cuda.synchronize()  # jax reads on a stream of its own
-    names = {torch.float8_e4m3fn: jnp.float8_e4m3fn, torch.float8_e5m2: jnp.float8_e5m2}
-    if tensor.dtype in names:
-        raw = jax.dlpack.from_dlpack(tensor.view(torch.uint8).contiguous())
-        return jax.lax.bitcast_convert_type(raw, names[tensor.dtype])
-    return jax.dlpack.from_dlpack(tensor.contiguous())
-
-
-def from_jax(array: Any, dtype: torch.dtype) -> torch.Tensor:
-    """A jax array as a torch tensor."""
-    array.block_until_ready()
-    return torch.from_dlpack(array).to(dtype)
+def random(shape: tuple[int, ...], name: str) -> torch.Tensor:
+    """Random numbers of a type: normal ones, or any that an integer can hold."""
+    if name == "i8":
+        return torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8)
+    return torch.randn(shape, device="cuda").to(TORCH[name])

@@ -10,10 +10,12 @@ a launch from Python.
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from operators import TORCH, Call, Size, description, load, poisoned
+from operators.gemm import from_jax, to_jax
 
 PEER = "cuBLAS (torch.mm, 16-bit weights)"
 UNIT = "TFLOP/s"
@@ -26,6 +28,7 @@ class Operator:
 
     def __init__(self, path: Path) -> None:
         text = description(path)
+        self.pallas = text["kernel"]["backend"] == "pallas"
         dtype = text.get("dtype", {})
         self.a_type = dtype.get("a", "bf16")
         self.b_type = dtype.get("b", "i8")
@@ -71,16 +74,55 @@ class Operator:
 
     def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
         """The product by the kernel, in memory that held NaN before."""
+        if self.pallas:
+            a, b, scale = self.as_jax(operands)
+            # XLA takes the buffer that was freed last: a run on NaN fills it with NaN.
+            spoiled = self.module.mixed_gemm(a * float("nan"), b, scale)
+            spoiled.block_until_ready()
+            total = spoiled.astype("float32").sum()
+            assert bool(total != total)
+            spoiled.delete()
+            return [from_jax(self.module.mixed_gemm(a, b, scale), TORCH[self.out_type])]
         out = poisoned((size["l"], size["m"], size["n"]), TORCH[self.out_type])
         self.module.mixed_gemm(*operands, out)
         return [out]
 
+    def as_jax(self, operands: list[torch.Tensor]) -> list[Any]:
+        """The operands as jax arrays; int4 ones are made of their bytes, the lower bits first."""
+        import jax
+        import jax.numpy as jnp
+
+        a, b, scale = (to_jax(operand) for operand in operands)
+        if self.b_type == "i4":
+            pairs = jax.lax.bitcast_convert_type(b, jnp.int4)
+            b = pairs.reshape(*b.shape[:-1], -1)[..., : a.shape[-1]]
+        return [a, b, scale]
+
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, with the next copy of the weights, and the wait for all."""
+        if self.pallas:
+            return self.jax_launcher(operands)
         a, b, scale = (operand[0] for operand in operands)
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
         calls = [partial(self.module.mixed_gemm, a, each, scale, out) for each in copies(b)]
         return in_turn(calls), torch.cuda.synchronize
+
+    def jax_launcher(self, operands: list[torch.Tensor]) -> tuple[Call, Call]:
+        """As `launcher`. One call in so many launches for all copies: jax has no graph of one."""
+        import jax
+
+        a, b, scale = (operand[0] for operand in self.as_jax(operands))
+        bytes_of_one = operands[1][0].numel()
+        weights = [b, *(b.copy() for _ in range(WEIGHT_BYTES // bytes_of_one))]
+        every = jax.jit(lambda a, weights, s: [self.module.mixed_gemm(a, w, s) for w in weights])
+        last: list[Any] = [every(a, weights, scale)]
+        turn = cycle(range(len(weights)))
+
+        def launch() -> None:
+            if next(turn) == 0:
+                last[0] = every(a, weights, scale)
+
+        return launch, lambda: jax.block_until_ready(last[0])
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """torch.mm on 16-bit weights."""

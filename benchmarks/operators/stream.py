@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emitted `stream` modules: out = x, out = x + y, or out = x[index], over an (M, N) matrix."""
+"""Emitted `stream` modules: out = x, out = x + y, or out = x[index], over an (M, N) matrix.
+
+From the CuTe DSL and from Pallas, which returns its output in memory that XLA chose.
+"""
 
 from pathlib import Path
 
 import torch
 
 from operators import TORCH, Call, Size, description, load, poisoned
+from operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_, add or index_select)"
 UNIT = "TB/s"
@@ -16,6 +20,10 @@ class Operator:
 
     def __init__(self, path: Path) -> None:
         text = description(path)
+        self.pallas = text["kernel"]["backend"] == "pallas"
+        # A JAX call costs the host much, and a fresh output of this size leaves gaps between
+        # kernels: for Pallas it counts how long the kernels (and the peer's) themselves run.
+        self.clock = "device" if self.pallas else "host"
         dtype = text.get("dtype", {})
         self.x_type = dtype.get("a", "bf16")
         self.y_type = dtype.get("b", self.x_type)
@@ -27,8 +35,8 @@ class Operator:
         self.tile = (self.module.TILE_M, self.module.TILE_N)
         self.cluster_m = getattr(self.module, "CLUSTER_M", 1)
         self.stages: int = self.module.MAINLOOP_STAGES
-        # TMA stores whole 16 bytes; threads store any N.
-        self.any_n = not hasattr(self.module, "EPI_STAGES")
+        # TMA stores whole 16 bytes; threads store any N, and so does what pads and cuts.
+        self.any_n = self.pallas or not hasattr(self.module, "EPI_STAGES")
 
     def operands(self, size: Size) -> list[torch.Tensor]:
         """x (M, N), and y (M, N) or (N,), or an index of M rows; rows no better aligned than the
@@ -54,6 +62,8 @@ class Operator:
         """The result, in memory that held NaN before; all around it must still hold NaN."""
         m, n = size["m"], size["n"]
         out_type = TORCH[self.out_type]
+        if self.pallas:
+            return [jax_run(self.module.stream, operands, out_type)]
         columns = row_length(n, out_type, self.alignment if self.any_n else 16)
         around = poisoned((m + 1, columns), out_type)
         out = around[:m, :n]
@@ -64,8 +74,14 @@ class Operator:
 
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, and the wait for all."""
+        if self.pallas:
+            return jax_call(self.module.stream, operands)
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
         return lambda: self.module.stream(*operands, out), torch.cuda.synchronize
+
+    def compile_ahead(self) -> None:
+        """Compile before the GPU is this process's alone."""
+        self.module.compile_stream()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """A device copy, or torch.add; torch has nothing faster that moves these bytes."""
@@ -76,6 +92,15 @@ class Operator:
             return lambda: torch.add(*operands, out=out)
         # torch.add of a row is slower than a copy, which moves as much.
         return lambda: out.copy_(operands[0])
+
+    def contiguous_copy(self, size: Size) -> tuple[Call, int]:
+        """A device copy of contiguous bf16 of this size, and the bytes it moves: what the GPU can.
+
+        For rows that begin where they like, torch's copy of the same rows says little: it is slow.
+        """
+        source = torch.randn(size["m"], size["n"], device="cuda").to(torch.bfloat16)
+        target = torch.empty_like(source)
+        return lambda: target.copy_(source), 2 * source.numel() * source.element_size()
 
     def work(self, size: Size) -> int:
         """Bytes read and written."""

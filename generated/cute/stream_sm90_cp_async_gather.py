@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 fca8f7798ab5
-# text: df59ec84d0c8
+# template: cute/stream_cp_async.py.j2 a4252ab1266a
+# text: 8fcf1a749658
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -55,6 +55,7 @@ Run
 import argparse
 import array
 import functools
+import itertools
 import os
 import sys
 
@@ -74,7 +75,9 @@ X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.B
 TILE_M, TILE_N = 32, 256  # elements of a tile
 WARP_M = 4  # rows of a tile that a consumer warp has: 32 / 8
 PRODUCER_M = 8  # and a producer warp: 32 / 4
-VECTOR = 8  # elements of a row that a lane has: 256 / 32
+VECTOR = 8  # elements of a row that a lane accesses at once: 256 / 32
+PIECES = 1  # such vectors of a lane in a row: 256 / (32 * 8)
+LANE_N = 8  # columns from the first to the last of a lane: 256 - 31 * 8
 
 CONSUMER_WARPS, PRODUCER_WARPS = 8, 4
 THREADS = 384  # 32 * (8 + 4)
@@ -97,7 +100,7 @@ class SharedStorage:  # 114816 B: 128 + 7 * 16384
 # ==== Yours: the arithmetic ======================================================================
 @cute.jit
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
-    """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
+    """f of a thread's WARP_M x VECTOR x PIECES elements, f32 in registers. As written: a copy.
 
     A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
@@ -116,42 +119,70 @@ def smem_layout(rows: int, stages: int) -> cute.Layout:
     return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
 
 
-def copy_async(source: cute.Tensor, target: cute.Tensor, elements: cutlass.Int32):
-    """One cp.async: the first `elements` of a lane's VECTOR from GMEM, zeros for the others.
+def lane_part(tile: cute.Tensor, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """A lane's part of a tile of which each warp has `rows`: (rows, VECTOR, PIECES)."""
+    pieces = cute.local_tile(tile, (rows, 32 * VECTOR), (warp, None))
+    return cute.local_tile(pieces, (rows, VECTOR), (0, lane, None))
 
-    cute.copy's own atom cannot end in the middle of a copy; this instruction can.
+
+def lane_reach(shape: tuple, m, n, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """How many rows and columns a matrix has from a lane's part of the tile (m, n) on."""
+    return shape[0] - m * TILE_M - warp * rows, shape[1] - n * TILE_N - lane * VECTOR
+
+
+@cute.jit
+def read_index(index: cute.Tensor, m, warp, x_rows: cute.Tensor):
+    """The rows of x that a producer warp loads for the m-th row of tiles; 0 for those outside."""
+    for i in cutlass.range_constexpr(PRODUCER_M):
+        x_rows[i] = 0
+        if m * TILE_M + warp * PRODUCER_M + i < cute.size(index):
+            x_rows[i] = index[m * TILE_M + warp * PRODUCER_M + i]
+
+
+@cute.jit
+def store_rows(rOut: cute.Tensor, out: cute.Tensor, m, n, warp, lane):
+    """A thread's part goes to the tile (m, n) of out, as far as out reaches.
+
+    What is stored leaves the cache first: what is loaded has more need of it.
+    """
+    gOut = lane_part(cute.local_tile(out, (TILE_M, TILE_N), (m, n)), WARP_M, warp, lane)
+    rows_left, columns_left = lane_reach(out.shape, m, n, WARP_M, warp, lane)
+    if rows_left >= WARP_M and columns_left >= LANE_N:
+        first = cute.nvgpu.CacheEvictionPriority.EVICT_FIRST
+        cute.autovec_copy(rOut, gOut, l1c_evict_priority=first)
+    else:
+        for i, j, k in itertools.product(range(WARP_M), range(VECTOR), range(PIECES)):
+            if i < rows_left and k * 32 * VECTOR + j < columns_left:
+                gOut[i, j, k] = rOut[i, j, k]
+
+
+def copy_async(source: cute.Tensor, target: cute.Tensor, elements: cutlass.Int32 | None = None):
+    """One cp.async of VECTOR elements; with `elements`, the first so many and zeros behind them.
+
+    cute.copy's own atom cannot end in the middle of a copy; this instruction can, and takes ten
+    others to say where.
     """
     width = source.element_type.width // 8  # bytes of an element
+    size = None if elements is None else elements * width
     primitives.cp_async_shared_global(
-        target.iterator, source.iterator, VECTOR * width, "cg", cp_size=elements * width
+        target.iterator, source.iterator, VECTOR * width, "cg", cp_size=size
     )
 
 
 @cute.jit
-def copy_rows(source: cute.Tensor, rows: cute.Tensor, target: cute.Tensor, n: cutlass.Int32):
-    """cp.async of a thread's VECTOR columns from the n-th on, of the rows that `rows` names.
-
-    A negative row, and columns outside, become zeros.
-    """
-    in_row = cutlass.max(0, cutlass.min(VECTOR, source.shape[1] - n * VECTOR))
-    for i in cutlass.range_constexpr(PRODUCER_M):
-        gRow = cute.local_tile(source, (1, VECTOR), (rows[i], n))
-        copy_async(gRow, target[i, None], in_row if rows[i] >= 0 else 0)
-
-
-@cute.jit
-def store_rows(rOut: cute.Tensor, out: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
-    """A thread's WARP_M x VECTOR elements go to the place (m, n) of out, as far as it reaches."""
-    gOut = cute.local_tile(out, (WARP_M, VECTOR), (m, n))
-    columns_left = out.shape[1] - n * VECTOR
-    for i in cutlass.range_constexpr(WARP_M):
-        if m * WARP_M + i < out.shape[0]:
-            if columns_left >= VECTOR:
-                cute.autovec_copy(rOut[i, None], gOut[i, None])
-            else:
-                for j in cutlass.range_constexpr(VECTOR):
-                    if j < columns_left:
-                        gOut[i, j] = rOut[i, j]
+def copy_rows(source: cute.Tensor, target: cute.Tensor, n, warp, lane, x_rows, rows_left):
+    """cp.async of a thread's part of the n-th tile of the rows `x_rows`; zeros outside."""
+    gRows = [cute.local_tile(source, (1, TILE_N), (x_rows[i], n)) for i in range(PRODUCER_M)]
+    gParts = [lane_part(gRow, 1, 0, lane) for gRow in gRows]
+    sPart = lane_part(target, PRODUCER_M, warp, lane)
+    columns_left = source.shape[1] - n * TILE_N - lane * VECTOR
+    if rows_left >= PRODUCER_M and columns_left >= LANE_N:
+        for i, k in itertools.product(range(PRODUCER_M), range(PIECES)):
+            copy_async(gParts[i][0, None, k], sPart[i, None, k])
+    else:
+        for i, k in itertools.product(range(PRODUCER_M), range(PIECES)):
+            in_row = cutlass.max(0, cutlass.min(VECTOR, columns_left - k * 32 * VECTOR))
+            copy_async(gParts[i][0, None, k], sPart[i, None, k], in_row if i < rows_left else 0)
 
 
 @cute.kernel
@@ -176,34 +207,29 @@ def stream_kernel(x, index, out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
-        share = (PRODUCER_M, VECTOR)
-        tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         x_rows = cute.make_rmem_tensor(PRODUCER_M, cutlass.Int32)
+        read_index(index, first // tiles_n, producer_warp, x_rows)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
-            share_m, share_n = m * PRODUCER_WARPS + producer_warp, n * 32 + lane
-            # The rows are read before the wait for a stage, and while earlier copies are in flight.
-            for i in cutlass.range_constexpr(PRODUCER_M):
-                x_rows[i] = -1
-                if share_m * PRODUCER_M + i < cute.size(index):
-                    x_rows[i] = index[share_m * PRODUCER_M + i]
             stage = mainloop_producer.acquire_and_advance()
-            copy_rows(x, x_rows, tXsX[None, None, stage.index], share_n)
+            rows_left = cute.size(index) - m * TILE_M - producer_warp * PRODUCER_M
+            copy_rows(x, sX[None, None, stage.index], n, producer_warp, lane, x_rows, rows_left)
+            # The next tile's rows: they arrive while this thread waits for a stage.
+            read_index(index, (tile + step) // tiles_n, producer_warp, x_rows)
             stage.commit()
         # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------
-        share = (WARP_M, VECTOR)  # a thread's part of a tile: its warp's rows, its lane's columns
-        tXsX = cute.local_tile(sX, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
-        rOut = cute.make_rmem_tensor(rX.layout, OUT_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((WARP_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
+        rOut = cute.make_rmem_tensor(part, OUT_DTYPE)
 
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
             stage = mainloop_consumer.wait_and_advance()
-            cute.autovec_copy(tXsX[None, None, stage.index], rX)
+            cute.autovec_copy(lane_part(sX[None, None, stage.index], WARP_M, warp_idx, lane), rX)
             # One lane releases for its warp: by then, all its lanes must have read. This class does
             # not choose the lane, as the TMA classes do: every thread that calls it arrives.
             cute.arch.sync_warp()
@@ -211,7 +237,7 @@ def stream_kernel(x, index, out, tiles_n, tiles):
                 stage.release()
 
             rOut.store(stream_op(rX.load().to(COMPUTE_DTYPE)).to(OUT_DTYPE))
-            store_rows(rOut, out, m * CONSUMER_WARPS + warp_idx, n * 32 + lane)
+            store_rows(rOut, out, m, n, warp_idx, lane)
 
 
 @cute.jit

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 fca8f7798ab5
-# text: 3f3d9d92f2ea
+# template: cute/stream_cp_async.py.j2 a4252ab1266a
+# text: 3dd085a1374d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,29 +24,29 @@
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
-tiles of 64 x 128, one after the other, and loads the next ones while it computes this one.
+tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
-Roles of a CTA's 320 threads
-  consumer   warps 0 to 7: read 8 rows of a tile each, apply f in f32, put the result into a
+Roles of a CTA's 384 threads
+  consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, put the result into a
              buffer of their own, and issue its TMA store
-  producer   warps 8 to 9: copy 32 rows of a tile each, by cp.async of 8 B
+  producer   warps 8 to 11: copy 8 rows of a tile each, by cp.async of 8 B
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
-  mainloop   PipelineCpAsync   cp.async -> threads   11      64 arrives    8 arrives
-  epilogue   PipelineTmaStore  threads -> TMA store  3       none          none
+  mainloop   PipelineCpAsync   cp.async -> threads   2       128 arrives   8 arrives
+  epilogue   PipelineTmaStore  threads -> TMA store  2       none          none
 
   mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` has the
              full barrier count this thread once all its copies so far have landed. It knows no
              other thread's copies: every producer thread commits every stage, even where its rows
              or columns lie outside. Emptied by one arrive of each consumer warp, as soon as its
              part is in registers.
-  epilogue   One for each consumer warp. Filled by its lanes with 8 rows, 2048 B; emptied by the
+  epilogue   One for each consumer warp. Filled by its lanes with 4 rows, 2048 B; emptied by the
              TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
-             groups than buffers (3) still read SMEM: the oldest buffer is free.
+             groups than buffers (2) still read SMEM: the oldest buffer is free.
 
 Timeline of a CTA (its tiles t0, t1, ...)
-  producer   copy t0, t1, ...: at most 11 stages ahead of the slowest consumer warp
+  producer   copy t0, t1, ...: at most 2 stages ahead of the slowest consumer warp
   consumer   wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
   stores                                        | rows of t0                         | rows of t1
 
@@ -62,6 +62,7 @@ Run
 import argparse
 import array
 import functools
+import itertools
 import os
 import sys
 
@@ -79,26 +80,28 @@ from cutlass.utils import HardwareInfo
 
 X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.BFloat16
 
-TILE_M, TILE_N = 64, 128  # elements of a tile
-WARP_M = 8  # rows of a tile that a consumer warp has: 64 / 8
-PRODUCER_M = 32  # and a producer warp: 64 / 2
-VECTOR = 4  # elements of a row that a lane has: 128 / 32
+TILE_M, TILE_N = 32, 256  # elements of a tile
+WARP_M = 4  # rows of a tile that a consumer warp has: 32 / 8
+PRODUCER_M = 8  # and a producer warp: 32 / 4
+VECTOR = 4  # elements of a row that a lane accesses at once: 8 / 2
+PIECES = 2  # such vectors of a lane in a row: 256 / (32 * 4)
+LANE_N = 132  # columns from the first to the last of a lane: 256 - 31 * 4
 
-CONSUMER_WARPS, PRODUCER_WARPS = 8, 2
-THREADS = 320  # 32 * (8 + 2)
-BLOCKS_PER_SM = 1
+CONSUMER_WARPS, PRODUCER_WARPS = 8, 4
+THREADS = 384  # 32 * (8 + 4)
+BLOCKS_PER_SM = 3
 
-# 232448 B of SMEM a block: 227 KiB
-MAINLOOP_STAGES = 11  # (232448 - 256 - 3 * 16384) // 16384
-FULL_ARRIVES = 64  # 32 * 2, every producer thread
+# 76800 B of SMEM a block: 228 KiB / 3 blocks - 1 KiB
+MAINLOOP_STAGES = 2  # (76800 - 128 - 2 * 16384) // 16384
+FULL_ARRIVES = 128  # 32 * 4, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
-EPI_STAGES = 3  # buffers of a consumer warp, 2048 B each
+EPI_STAGES = 2  # buffers of a consumer warp, 2048 B each
 
 X_ALIGN, OUT_ALIGN = 4, 8  # elements: the units of row strides
 
 
 @cute.struct
-class SharedStorage:  # 229632 B: 256 + 11 * 16384 + 3 * 16384
+class SharedStorage:  # 65664 B: 128 + 2 * 16384 + 2 * 16384
     mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[X_DTYPE, TILE_M * TILE_N * MAINLOOP_STAGES], 128]
     out: cute.struct.Align[cute.struct.MemRange[OUT_DTYPE, TILE_M * TILE_N * EPI_STAGES], 128]
@@ -107,7 +110,7 @@ class SharedStorage:  # 229632 B: 256 + 11 * 16384 + 3 * 16384
 # ==== Yours: the arithmetic ======================================================================
 @cute.jit
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
-    """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
+    """f of a thread's WARP_M x VECTOR x PIECES elements, f32 in registers. As written: a copy.
 
     A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
@@ -126,25 +129,15 @@ def smem_layout(rows: int, stages: int) -> cute.Layout:
     return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
 
 
-def copy_async(source: cute.Tensor, target: cute.Tensor, elements: cutlass.Int32):
-    """One cp.async: the first `elements` of a lane's VECTOR from GMEM, zeros for the others.
-
-    cute.copy's own atom cannot end in the middle of a copy; this instruction can.
-    """
-    width = source.element_type.width // 8  # bytes of an element
-    primitives.cp_async_shared_global(
-        target.iterator, source.iterator, VECTOR * width, "ca", cp_size=elements * width
-    )
+def lane_part(tile: cute.Tensor, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """A lane's part of a tile of which each warp has `rows`: (rows, VECTOR, PIECES)."""
+    pieces = cute.local_tile(tile, (rows, 32 * VECTOR), (warp, None))
+    return cute.local_tile(pieces, (rows, VECTOR), (0, lane, None))
 
 
-@cute.jit
-def copy_rows(source: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
-    """cp.async of a thread's PRODUCER_M x VECTOR elements at the place (m, n); zeros outside."""
-    gRows = cute.local_tile(source, (PRODUCER_M, VECTOR), (m, n))
-    in_row = cutlass.max(0, cutlass.min(VECTOR, source.shape[1] - n * VECTOR))
-    for i in cutlass.range_constexpr(PRODUCER_M):
-        inside = m * PRODUCER_M + i < source.shape[0]
-        copy_async(gRows[i, None], target[i, None], in_row if inside else 0)
+def lane_reach(shape: tuple, m, n, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """How many rows and columns a matrix has from a lane's part of the tile (m, n) on."""
+    return shape[0] - m * TILE_M - warp * rows, shape[1] - n * TILE_N - lane * VECTOR
 
 
 def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
@@ -152,6 +145,34 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
     gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
     return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+def copy_async(source: cute.Tensor, target: cute.Tensor, elements: cutlass.Int32 | None = None):
+    """One cp.async of VECTOR elements; with `elements`, the first so many and zeros behind them.
+
+    cute.copy's own atom cannot end in the middle of a copy; this instruction can, and takes ten
+    others to say where.
+    """
+    width = source.element_type.width // 8  # bytes of an element
+    size = None if elements is None else elements * width
+    primitives.cp_async_shared_global(
+        target.iterator, source.iterator, VECTOR * width, "ca", cp_size=size
+    )
+
+
+@cute.jit
+def copy_rows(source: cute.Tensor, target: cute.Tensor, m, n, warp, lane):
+    """cp.async of a thread's part of the tile (m, n); zeros outside the matrix."""
+    gPart = lane_part(cute.local_tile(source, (TILE_M, TILE_N), (m, n)), PRODUCER_M, warp, lane)
+    sPart = lane_part(target, PRODUCER_M, warp, lane)
+    rows_left, columns_left = lane_reach(source.shape, m, n, PRODUCER_M, warp, lane)
+    if rows_left >= PRODUCER_M and columns_left >= LANE_N:
+        for i, k in itertools.product(range(PRODUCER_M), range(PIECES)):
+            copy_async(gPart[i, None, k], sPart[i, None, k])
+    else:
+        for i, k in itertools.product(range(PRODUCER_M), range(PIECES)):
+            in_row = cutlass.max(0, cutlass.min(VECTOR, columns_left - k * 32 * VECTOR))
+            copy_async(gPart[i, None, k], sPart[i, None, k], in_row if i < rows_left else 0)
 
 
 @cute.kernel
@@ -177,28 +198,23 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
-        share = (PRODUCER_M, VECTOR)
-        tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
-            share_m, share_n = m * PRODUCER_WARPS + producer_warp, n * 32 + lane
             stage = mainloop_producer.acquire_and_advance()
-            copy_rows(x, tXsX[None, None, stage.index], share_m, share_n)
+            copy_rows(x, sX[None, None, stage.index], m, n, producer_warp, lane)
             stage.commit()
         # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------
-        share = (WARP_M, VECTOR)  # a thread's part of a tile: its warp's rows, its lane's columns
-        tXsX = cute.local_tile(sX, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
-        rOut = cute.make_rmem_tensor(rX.layout, OUT_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((WARP_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
+        rOut = cute.make_rmem_tensor(part, OUT_DTYPE)
 
         # A warp stores its own rows: its lanes meet, and no barrier of the CTA is needed.
         group = pipeline.CooperativeGroup(pipeline.Agent.Thread, 32)
         epilogue = pipeline.PipelineTmaStore.create(num_stages=EPI_STAGES, producer_group=group)
-        tOsOut = cute.local_tile(sOut, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
         sRows = cute.local_tile(sOut, (WARP_M, TILE_N), (warp_idx, 0, None))
         tSsOut, tSgOut = partition_tma(tma_out, sRows, (WARP_M, TILE_N))
         # The place in the ring of store buffers; PipelineTmaStore keeps none.
@@ -207,7 +223,7 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
             stage = mainloop_consumer.wait_and_advance()
-            cute.autovec_copy(tXsX[None, None, stage.index], rX)
+            cute.autovec_copy(lane_part(sX[None, None, stage.index], WARP_M, warp_idx, lane), rX)
             # One lane releases for its warp: by then, all its lanes must have read. This class does
             # not choose the lane, as the TMA classes do: every thread that calls it arrives.
             cute.arch.sync_warp()
@@ -219,7 +235,9 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
             # Only the lane that issued the stores knows whether the oldest has read its buffer.
             epilogue.producer_acquire()
             cute.arch.sync_warp()
-            cute.autovec_copy(rOut, tOsOut[None, None, buffer.index])
+            cute.autovec_copy(
+                rOut, lane_part(sOut[None, None, buffer.index], WARP_M, warp_idx, lane)
+            )
             # TMA reads SMEM through the async proxy: publish to it first, then meet.
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.sync_warp()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 6a7338d1f0d3
-# text: adefcfe05f8f
+# template: cute/stream_thread.py.j2 132c2ca0259e
+# text: 8ab81abaf67d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -21,16 +21,16 @@
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
-tiles of 64 x 128, one after the other, and loads the next ones while it computes this one.
+tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 512 threads
-  consumer   warps 0 to 7: read 8 rows of a tile each, apply f in f32, and store the result
-  producer   warps 8 to 15: load 8 rows of a tile each into registers, 8 B at a time, and put
+  consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, and store the result
+  producer   warps 8 to 15: load 4 rows of a tile each into registers, 8 B at a time, and put
              them into SMEM
 
 Pipelines
              class             producer -> consumer  stages  full barrier  empty barrier
-  mainloop   PipelineAsync     threads -> threads    7       256 arrives   8 arrives
+  mainloop   PipelineAsync     threads -> threads    4       256 arrives   8 arrives
 
   mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` arrives,
              which publishes what this thread, and only this thread, has put into it: every producer
@@ -38,7 +38,7 @@ Pipelines
              arrive of each consumer warp, as soon as its part is in registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
-  producer   load t0, fill | load t1, fill | ...: at most 7 stages ahead of the slowest consumer
+  producer   load t0, fill | load t1, fill | ...: at most 4 stages ahead of the slowest consumer
   consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
 
 Constraints
@@ -53,6 +53,7 @@ Run
 import argparse
 import array
 import functools
+import itertools
 import os
 import sys
 
@@ -68,17 +69,19 @@ from cutlass.utils import HardwareInfo
 
 X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.BFloat16
 
-TILE_M, TILE_N = 64, 128  # elements of a tile
-WARP_M = 8  # rows of a tile that a consumer warp has: 64 / 8
-PRODUCER_M = 8  # and a producer warp: 64 / 8
-VECTOR = 4  # elements of a row that a lane has: 128 / 32
+TILE_M, TILE_N = 32, 256  # elements of a tile
+WARP_M = 4  # rows of a tile that a consumer warp has: 32 / 8
+PRODUCER_M = 4  # and a producer warp: 32 / 8
+VECTOR = 4  # elements of a row that a lane accesses at once: 8 / 2
+PIECES = 2  # such vectors of a lane in a row: 256 / (32 * 4)
+LANE_N = 132  # columns from the first to the last of a lane: 256 - 31 * 4
 
 CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
-BLOCKS_PER_SM = 2
+BLOCKS_PER_SM = 3
 
-# 115712 B of SMEM a block: 228 KiB / 2 blocks - 1 KiB
-MAINLOOP_STAGES = 7  # (115712 - 128) // 16384
+# 76800 B of SMEM a block: 228 KiB / 3 blocks - 1 KiB
+MAINLOOP_STAGES = 4  # (76800 - 128) // 16384
 FULL_ARRIVES = 256  # 32 * 8, every producer thread
 EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
 
@@ -86,7 +89,7 @@ X_ALIGN, OUT_ALIGN = 4, 4  # elements: the units of row strides
 
 
 @cute.struct
-class SharedStorage:  # 114816 B: 128 + 7 * 16384
+class SharedStorage:  # 65664 B: 128 + 4 * 16384
     mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[X_DTYPE, TILE_M * TILE_N * MAINLOOP_STAGES], 128]
 
@@ -94,7 +97,7 @@ class SharedStorage:  # 114816 B: 128 + 7 * 16384
 # ==== Yours: the arithmetic ======================================================================
 @cute.jit
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
-    """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
+    """f of a thread's WARP_M x VECTOR x PIECES elements, f32 in registers. As written: a copy.
 
     A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
@@ -113,35 +116,46 @@ def smem_layout(rows: int, stages: int) -> cute.Layout:
     return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
 
 
-@cute.jit
-def load_rows(source: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
-    """A thread's PRODUCER_M x VECTOR elements at the place (m, n) of a matrix; zeros outside."""
-    gRows = cute.local_tile(source, (PRODUCER_M, VECTOR), (m, n))
-    columns_left = source.shape[1] - n * VECTOR
-    target.fill(0.0)
-    for i in cutlass.range_constexpr(PRODUCER_M):
-        if m * PRODUCER_M + i < source.shape[0]:
-            if columns_left >= VECTOR:
-                cute.autovec_copy(gRows[i, None], target[i, None])
-            else:
-                for j in cutlass.range_constexpr(VECTOR):
-                    if j < columns_left:
-                        target[i, j] = gRows[i, j]
+def lane_part(tile: cute.Tensor, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """A lane's part of a tile of which each warp has `rows`: (rows, VECTOR, PIECES)."""
+    pieces = cute.local_tile(tile, (rows, 32 * VECTOR), (warp, None))
+    return cute.local_tile(pieces, (rows, VECTOR), (0, lane, None))
+
+
+def lane_reach(shape: tuple, m, n, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """How many rows and columns a matrix has from a lane's part of the tile (m, n) on."""
+    return shape[0] - m * TILE_M - warp * rows, shape[1] - n * TILE_N - lane * VECTOR
 
 
 @cute.jit
-def store_rows(rOut: cute.Tensor, out: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
-    """A thread's WARP_M x VECTOR elements go to the place (m, n) of out, as far as it reaches."""
-    gOut = cute.local_tile(out, (WARP_M, VECTOR), (m, n))
-    columns_left = out.shape[1] - n * VECTOR
-    for i in cutlass.range_constexpr(WARP_M):
-        if m * WARP_M + i < out.shape[0]:
-            if columns_left >= VECTOR:
-                cute.autovec_copy(rOut[i, None], gOut[i, None])
-            else:
-                for j in cutlass.range_constexpr(VECTOR):
-                    if j < columns_left:
-                        gOut[i, j] = rOut[i, j]
+def store_rows(rOut: cute.Tensor, out: cute.Tensor, m, n, warp, lane):
+    """A thread's part goes to the tile (m, n) of out, as far as out reaches.
+
+    What is stored leaves the cache first: what is loaded has more need of it.
+    """
+    gOut = lane_part(cute.local_tile(out, (TILE_M, TILE_N), (m, n)), WARP_M, warp, lane)
+    rows_left, columns_left = lane_reach(out.shape, m, n, WARP_M, warp, lane)
+    if rows_left >= WARP_M and columns_left >= LANE_N:
+        first = cute.nvgpu.CacheEvictionPriority.EVICT_FIRST
+        cute.autovec_copy(rOut, gOut, l1c_evict_priority=first)
+    else:
+        for i, j, k in itertools.product(range(WARP_M), range(VECTOR), range(PIECES)):
+            if i < rows_left and k * 32 * VECTOR + j < columns_left:
+                gOut[i, j, k] = rOut[i, j, k]
+
+
+@cute.jit
+def load_rows(source: cute.Tensor, target: cute.Tensor, m, n, warp, lane):
+    """A thread's part of the tile (m, n); zeros outside the matrix."""
+    gPart = lane_part(cute.local_tile(source, (TILE_M, TILE_N), (m, n)), PRODUCER_M, warp, lane)
+    rows_left, columns_left = lane_reach(source.shape, m, n, PRODUCER_M, warp, lane)
+    if rows_left >= PRODUCER_M and columns_left >= LANE_N:
+        cute.autovec_copy(gPart, target)
+    else:
+        target.fill(0.0)
+        for i, j, k in itertools.product(range(PRODUCER_M), range(VECTOR), range(PIECES)):
+            if i < rows_left and k * 32 * VECTOR + j < columns_left:
+                target[i, j, k] = gPart[i, j, k]
 
 
 @cute.kernel
@@ -166,31 +180,31 @@ def stream_kernel(x, out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
-        share = (PRODUCER_M, VECTOR)
-        tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((PRODUCER_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
-            share_m, share_n = m * PRODUCER_WARPS + producer_warp, n * 32 + lane
             # Loads need no stage: they are in flight while this thread waits for one.
-            load_rows(x, rX, share_m, share_n)
+            load_rows(x, rX, m, n, producer_warp, lane)
             stage = mainloop_producer.acquire_and_advance()
-            cute.autovec_copy(rX, tXsX[None, None, stage.index])
+            cute.autovec_copy(
+                rX, lane_part(sX[None, None, stage.index], PRODUCER_M, producer_warp, lane)
+            )
             stage.commit()
         # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------
-        share = (WARP_M, VECTOR)  # a thread's part of a tile: its warp's rows, its lane's columns
-        tXsX = cute.local_tile(sX, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
-        rOut = cute.make_rmem_tensor(rX.layout, OUT_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((WARP_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
+        rOut = cute.make_rmem_tensor(part, OUT_DTYPE)
 
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
             stage = mainloop_consumer.wait_and_advance()
-            cute.autovec_copy(tXsX[None, None, stage.index], rX)
+            cute.autovec_copy(lane_part(sX[None, None, stage.index], WARP_M, warp_idx, lane), rX)
             # One lane releases for its warp: by then, all its lanes must have read. This class does
             # not choose the lane, as the TMA classes do: every thread that calls it arrives.
             cute.arch.sync_warp()
@@ -198,7 +212,7 @@ def stream_kernel(x, out, tiles_n, tiles):
                 stage.release()
 
             rOut.store(stream_op(rX.load().to(COMPUTE_DTYPE)).to(OUT_DTYPE))
-            store_rows(rOut, out, m * CONSUMER_WARPS + warp_idx, n * 32 + lane)
+            store_rows(rOut, out, m, n, warp_idx, lane)
 
 
 @cute.jit

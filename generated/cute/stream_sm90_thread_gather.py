@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 6a7338d1f0d3
-# text: 852f97f37812
+# template: cute/stream_thread.py.j2 132c2ca0259e
+# text: cdde927cf02c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -55,6 +55,7 @@ Run
 import argparse
 import array
 import functools
+import itertools
 import os
 import sys
 
@@ -73,7 +74,9 @@ X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.B
 TILE_M, TILE_N = 32, 256  # elements of a tile
 WARP_M = 4  # rows of a tile that a consumer warp has: 32 / 8
 PRODUCER_M = 4  # and a producer warp: 32 / 8
-VECTOR = 8  # elements of a row that a lane has: 256 / 32
+VECTOR = 8  # elements of a row that a lane accesses at once: 256 / 32
+PIECES = 1  # such vectors of a lane in a row: 256 / (32 * 8)
+LANE_N = 8  # columns from the first to the last of a lane: 256 - 31 * 8
 
 CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
@@ -96,7 +99,7 @@ class SharedStorage:  # 114816 B: 128 + 7 * 16384
 # ==== Yours: the arithmetic ======================================================================
 @cute.jit
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
-    """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
+    """f of a thread's WARP_M x VECTOR x PIECES elements, f32 in registers. As written: a copy.
 
     A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
@@ -115,38 +118,57 @@ def smem_layout(rows: int, stages: int) -> cute.Layout:
     return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
 
 
-@cute.jit
-def load_rows(source: cute.Tensor, rows: cute.Tensor, target: cute.Tensor, n: cutlass.Int32):
-    """A thread's VECTOR columns from the n-th on, of the rows that `rows` names.
+def lane_part(tile: cute.Tensor, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """A lane's part of a tile of which each warp has `rows`: (rows, VECTOR, PIECES)."""
+    pieces = cute.local_tile(tile, (rows, 32 * VECTOR), (warp, None))
+    return cute.local_tile(pieces, (rows, VECTOR), (0, lane, None))
 
-    A negative row, and columns outside, become zeros.
-    """
-    columns_left = source.shape[1] - n * VECTOR
-    target.fill(0.0)
+
+def lane_reach(shape: tuple, m, n, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """How many rows and columns a matrix has from a lane's part of the tile (m, n) on."""
+    return shape[0] - m * TILE_M - warp * rows, shape[1] - n * TILE_N - lane * VECTOR
+
+
+@cute.jit
+def read_index(index: cute.Tensor, m, warp, x_rows: cute.Tensor):
+    """The rows of x that a producer warp loads for the m-th row of tiles; 0 for those outside."""
     for i in cutlass.range_constexpr(PRODUCER_M):
-        gRow = cute.local_tile(source, (1, VECTOR), (rows[i], n))
-        if rows[i] >= 0:
-            if columns_left >= VECTOR:
-                cute.autovec_copy(gRow, cute.local_tile(target, (1, VECTOR), (i, 0)))
-            else:
-                for j in cutlass.range_constexpr(VECTOR):
-                    if j < columns_left:
-                        target[i, j] = gRow[0, j]
+        x_rows[i] = 0
+        if m * TILE_M + warp * PRODUCER_M + i < cute.size(index):
+            x_rows[i] = index[m * TILE_M + warp * PRODUCER_M + i]
 
 
 @cute.jit
-def store_rows(rOut: cute.Tensor, out: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
-    """A thread's WARP_M x VECTOR elements go to the place (m, n) of out, as far as it reaches."""
-    gOut = cute.local_tile(out, (WARP_M, VECTOR), (m, n))
-    columns_left = out.shape[1] - n * VECTOR
-    for i in cutlass.range_constexpr(WARP_M):
-        if m * WARP_M + i < out.shape[0]:
-            if columns_left >= VECTOR:
-                cute.autovec_copy(rOut[i, None], gOut[i, None])
-            else:
-                for j in cutlass.range_constexpr(VECTOR):
-                    if j < columns_left:
-                        gOut[i, j] = rOut[i, j]
+def store_rows(rOut: cute.Tensor, out: cute.Tensor, m, n, warp, lane):
+    """A thread's part goes to the tile (m, n) of out, as far as out reaches.
+
+    What is stored leaves the cache first: what is loaded has more need of it.
+    """
+    gOut = lane_part(cute.local_tile(out, (TILE_M, TILE_N), (m, n)), WARP_M, warp, lane)
+    rows_left, columns_left = lane_reach(out.shape, m, n, WARP_M, warp, lane)
+    if rows_left >= WARP_M and columns_left >= LANE_N:
+        first = cute.nvgpu.CacheEvictionPriority.EVICT_FIRST
+        cute.autovec_copy(rOut, gOut, l1c_evict_priority=first)
+    else:
+        for i, j, k in itertools.product(range(WARP_M), range(VECTOR), range(PIECES)):
+            if i < rows_left and k * 32 * VECTOR + j < columns_left:
+                gOut[i, j, k] = rOut[i, j, k]
+
+
+@cute.jit
+def load_rows(source: cute.Tensor, target: cute.Tensor, n, lane, x_rows, rows_left):
+    """A thread's part of the n-th tile of the rows `x_rows`; zeros outside."""
+    gRows = [cute.local_tile(source, (1, TILE_N), (x_rows[i], n)) for i in range(PRODUCER_M)]
+    gParts = [lane_part(gRow, 1, 0, lane) for gRow in gRows]
+    columns_left = source.shape[1] - n * TILE_N - lane * VECTOR
+    if rows_left >= PRODUCER_M and columns_left >= LANE_N:
+        for i in cutlass.range_constexpr(PRODUCER_M):
+            cute.autovec_copy(gParts[i][0, None, None], target[i, None, None])
+    else:
+        target.fill(0.0)
+        for i, j, k in itertools.product(range(PRODUCER_M), range(VECTOR), range(PIECES)):
+            if i < rows_left and k * 32 * VECTOR + j < columns_left:
+                target[i, j, k] = gParts[i][0, j, k]
 
 
 @cute.kernel
@@ -171,37 +193,36 @@ def stream_kernel(x, index, out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
-        share = (PRODUCER_M, VECTOR)
-        tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((PRODUCER_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
         x_rows = cute.make_rmem_tensor(PRODUCER_M, cutlass.Int32)
+        read_index(index, first // tiles_n, producer_warp, x_rows)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
-            share_m, share_n = m * PRODUCER_WARPS + producer_warp, n * 32 + lane
-            # The index is read first: the loads need it. -1 is a row outside.
-            for i in cutlass.range_constexpr(PRODUCER_M):
-                x_rows[i] = -1
-                if share_m * PRODUCER_M + i < cute.size(index):
-                    x_rows[i] = index[share_m * PRODUCER_M + i]
             # Loads need no stage: they are in flight while this thread waits for one.
-            load_rows(x, x_rows, rX, share_n)
+            rows_left = cute.size(index) - m * TILE_M - producer_warp * PRODUCER_M
+            load_rows(x, rX, n, lane, x_rows, rows_left)
+            # The next tile's rows, which its loads need: read while these are in flight.
+            read_index(index, (tile + step) // tiles_n, producer_warp, x_rows)
             stage = mainloop_producer.acquire_and_advance()
-            cute.autovec_copy(rX, tXsX[None, None, stage.index])
+            cute.autovec_copy(
+                rX, lane_part(sX[None, None, stage.index], PRODUCER_M, producer_warp, lane)
+            )
             stage.commit()
         # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------
-        share = (WARP_M, VECTOR)  # a thread's part of a tile: its warp's rows, its lane's columns
-        tXsX = cute.local_tile(sX, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
-        rOut = cute.make_rmem_tensor(rX.layout, OUT_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((WARP_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
+        rOut = cute.make_rmem_tensor(part, OUT_DTYPE)
 
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
             stage = mainloop_consumer.wait_and_advance()
-            cute.autovec_copy(tXsX[None, None, stage.index], rX)
+            cute.autovec_copy(lane_part(sX[None, None, stage.index], WARP_M, warp_idx, lane), rX)
             # One lane releases for its warp: by then, all its lanes must have read. This class does
             # not choose the lane, as the TMA classes do: every thread that calls it arrives.
             cute.arch.sync_warp()
@@ -209,7 +230,7 @@ def stream_kernel(x, index, out, tiles_n, tiles):
                 stage.release()
 
             rOut.store(stream_op(rX.load().to(COMPUTE_DTYPE)).to(OUT_DTYPE))
-            store_rows(rOut, out, m * CONSUMER_WARPS + warp_idx, n * 32 + lane)
+            store_rows(rOut, out, m, n, warp_idx, lane)
 
 
 @cute.jit

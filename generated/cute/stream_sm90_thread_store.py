@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 6a7338d1f0d3
-# text: 9be627747144
+# template: cute/stream_thread.py.j2 132c2ca0259e
+# text: f5f54f2b982c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -59,6 +59,7 @@ Run
 import argparse
 import array
 import functools
+import itertools
 import os
 import sys
 
@@ -78,7 +79,9 @@ X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.B
 TILE_M, TILE_N = 32, 256  # elements of a tile
 WARP_M = 4  # rows of a tile that a consumer warp has: 32 / 8
 PRODUCER_M = 4  # and a producer warp: 32 / 8
-VECTOR = 8  # elements of a row that a lane has: 256 / 32
+VECTOR = 8  # elements of a row that a lane accesses at once: 256 / 32
+PIECES = 1  # such vectors of a lane in a row: 256 / (32 * 8)
+LANE_N = 8  # columns from the first to the last of a lane: 256 - 31 * 8
 
 CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
@@ -103,7 +106,7 @@ class SharedStorage:  # 114816 B: 128 + 4 * 16384 + 3 * 16384
 # ==== Yours: the arithmetic ======================================================================
 @cute.jit
 def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
-    """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
+    """f of a thread's WARP_M x VECTOR x PIECES elements, f32 in registers. As written: a copy.
 
     A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
     Outside the matrix x is 0.0, and what f makes of it is not stored.
@@ -122,20 +125,15 @@ def smem_layout(rows: int, stages: int) -> cute.Layout:
     return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
 
 
-@cute.jit
-def load_rows(source: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
-    """A thread's PRODUCER_M x VECTOR elements at the place (m, n) of a matrix; zeros outside."""
-    gRows = cute.local_tile(source, (PRODUCER_M, VECTOR), (m, n))
-    columns_left = source.shape[1] - n * VECTOR
-    target.fill(0.0)
-    for i in cutlass.range_constexpr(PRODUCER_M):
-        if m * PRODUCER_M + i < source.shape[0]:
-            if columns_left >= VECTOR:
-                cute.autovec_copy(gRows[i, None], target[i, None])
-            else:
-                for j in cutlass.range_constexpr(VECTOR):
-                    if j < columns_left:
-                        target[i, j] = gRows[i, j]
+def lane_part(tile: cute.Tensor, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """A lane's part of a tile of which each warp has `rows`: (rows, VECTOR, PIECES)."""
+    pieces = cute.local_tile(tile, (rows, 32 * VECTOR), (warp, None))
+    return cute.local_tile(pieces, (rows, VECTOR), (0, lane, None))
+
+
+def lane_reach(shape: tuple, m, n, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """How many rows and columns a matrix has from a lane's part of the tile (m, n) on."""
+    return shape[0] - m * TILE_M - warp * rows, shape[1] - n * TILE_N - lane * VECTOR
 
 
 def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
@@ -143,6 +141,20 @@ def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
     gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
     return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+@cute.jit
+def load_rows(source: cute.Tensor, target: cute.Tensor, m, n, warp, lane):
+    """A thread's part of the tile (m, n); zeros outside the matrix."""
+    gPart = lane_part(cute.local_tile(source, (TILE_M, TILE_N), (m, n)), PRODUCER_M, warp, lane)
+    rows_left, columns_left = lane_reach(source.shape, m, n, PRODUCER_M, warp, lane)
+    if rows_left >= PRODUCER_M and columns_left >= LANE_N:
+        cute.autovec_copy(gPart, target)
+    else:
+        target.fill(0.0)
+        for i, j, k in itertools.product(range(PRODUCER_M), range(VECTOR), range(PIECES)):
+            if i < rows_left and k * 32 * VECTOR + j < columns_left:
+                target[i, j, k] = gPart[i, j, k]
 
 
 @cute.kernel
@@ -168,31 +180,30 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
     if warp_idx >= CONSUMER_WARPS:
         # ---- Producers --------------------------------------------------------------------------
         producer_warp = warp_idx - CONSUMER_WARPS
-        # A thread's part: its warp's rows, its lane's columns. (PRODUCER_M, VECTOR, STAGE)
-        share = (PRODUCER_M, VECTOR)
-        tXsX = cute.local_tile(sX, share, (producer_warp, lane, None))
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((PRODUCER_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
-            share_m, share_n = m * PRODUCER_WARPS + producer_warp, n * 32 + lane
             # Loads need no stage: they are in flight while this thread waits for one.
-            load_rows(x, rX, share_m, share_n)
+            load_rows(x, rX, m, n, producer_warp, lane)
             stage = mainloop_producer.acquire_and_advance()
-            cute.autovec_copy(rX, tXsX[None, None, stage.index])
+            cute.autovec_copy(
+                rX, lane_part(sX[None, None, stage.index], PRODUCER_M, producer_warp, lane)
+            )
             stage.commit()
         # Leaves no arrive pending: waits until every stage has been released.
         mainloop_producer.tail()
     else:
         # ---- Consumers --------------------------------------------------------------------------
-        share = (WARP_M, VECTOR)  # a thread's part of a tile: its warp's rows, its lane's columns
-        tXsX = cute.local_tile(sX, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
-        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
-        rOut = cute.make_rmem_tensor(rX.layout, OUT_DTYPE)
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((WARP_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
+        rOut = cute.make_rmem_tensor(part, OUT_DTYPE)
 
         # A warp stores its own rows: its lanes meet, and no barrier of the CTA is needed.
         group = pipeline.CooperativeGroup(pipeline.Agent.Thread, 32)
         epilogue = pipeline.PipelineTmaStore.create(num_stages=EPI_STAGES, producer_group=group)
-        tOsOut = cute.local_tile(sOut, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
         sRows = cute.local_tile(sOut, (WARP_M, TILE_N), (warp_idx, 0, None))
         tSsOut, tSgOut = partition_tma(tma_out, sRows, (WARP_M, TILE_N))
         # The place in the ring of store buffers; PipelineTmaStore keeps none.
@@ -201,7 +212,7 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
         for tile in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(tile, tiles_n)
             stage = mainloop_consumer.wait_and_advance()
-            cute.autovec_copy(tXsX[None, None, stage.index], rX)
+            cute.autovec_copy(lane_part(sX[None, None, stage.index], WARP_M, warp_idx, lane), rX)
             # One lane releases for its warp: by then, all its lanes must have read. This class does
             # not choose the lane, as the TMA classes do: every thread that calls it arrives.
             cute.arch.sync_warp()
@@ -213,7 +224,9 @@ def stream_kernel(x, tma_out, tiles_n, tiles):
             # Only the lane that issued the stores knows whether the oldest has read its buffer.
             epilogue.producer_acquire()
             cute.arch.sync_warp()
-            cute.autovec_copy(rOut, tOsOut[None, None, buffer.index])
+            cute.autovec_copy(
+                rOut, lane_part(sOut[None, None, buffer.index], WARP_M, warp_idx, lane)
+            )
             # TMA reads SMEM through the async proxy: publish to it first, then meet.
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.sync_warp()

@@ -51,7 +51,8 @@ OPTION_OF = {
 @click.option("--backend", help="cute or pallas.")
 @click.option("--arch", help="sm_90a, sm_100a.")
 @click.option(
-    "--style", help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline."
+    "--style",
+    help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline, pallas-call.",
 )
 @click.option("--producer", help="Who fills a mainloop stage: tma, cp_async, thread (stream).")
 @click.option("--consumer", help="Who empties it: wgmma, umma (sm_100a), thread (stream).")

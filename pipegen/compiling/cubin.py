@@ -21,6 +21,7 @@ _THREADS = re.compile(r"^\.(?:reqntid|maxntid)\s+(\d+)(?:,\s*(\d+))?(?:,\s*(\d+)
 _TENSOR_CORE = re.compile(r"\b(?:wgmma\.mma_async|tcgen05\.mma)\.")
 _MBARRIER_INIT = re.compile(r"\bmbarrier\.init\.\S+\s+\[[^\]]+\],\s*([\w%]+);")
 _EXPECT_TX = re.compile(r"\bmbarrier\.arrive\.expect_tx\.[^;]*,\s*([\w%]+);")
+_TMEM_ALLOC = re.compile(r"\btcgen05\.alloc\.[^;]*,\s*([\w%]+);")
 _MOVED = re.compile(r"\bmov\.[bu]32\s+(%r\d+),\s*(\d+);")
 _USAGE = re.compile(
     r"Function (?P<name>\S+):\s+REG:(?P<registers>\d+) STACK:(?P<stack>\d+) SHARED:\d+ "
@@ -73,9 +74,16 @@ def ptx_kernels(ptx: str) -> list[Kernel]:
                 tensor_core_instructions=len(_TENSOR_CORE.findall(body)),
                 mbarrier_counts=_immediates(_MBARRIER_INIT, body),
                 expected_bytes=_immediates(_EXPECT_TX, body),
+                tmem_columns=_tmem_columns(body),
             )
         )
     return kernels
+
+
+def _tmem_columns(body: str) -> int | None:
+    """Columns of TMEM that all allocations of a kernel take; None if one is not a constant."""
+    columns = _immediates(_TMEM_ALLOC, body)
+    return sum(columns) if len(columns) == len(_TMEM_ALLOC.findall(body)) else None
 
 
 def _immediates(pattern: re.Pattern[str], body: str) -> tuple[int, ...]:

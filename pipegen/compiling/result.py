@@ -15,16 +15,18 @@ Status = Literal[
     "spills",
     "serialized",
     "smem",
+    "tmem",
     "skipped",
 ]
-_COMPLETED = ("ok", "wrong-arch", "spills", "serialized", "smem")
+_COMPLETED = ("ok", "wrong-arch", "spills", "serialized", "smem", "tmem")
 
 
 @dataclass(frozen=True)
 class Kernel:
     """One kernel of a module, as the compiler reports it. None: the compiler did not say.
 
-    Registers and stack are per thread, SMEM is what one block asks for at launch. `mbarrier_counts`
+    Registers and stack are per thread, SMEM is what one block asks for at launch, TMEM what its
+    `tcgen05.alloc` take together, in columns of 128 lanes x 32 bits. `mbarrier_counts`
     are the arrive counts that mbarriers are initialised with, one entry a barrier, and
     `expected_bytes` the constant tx counts of the arrivals that arm a barrier (PTX of both DSLs).
     """
@@ -37,6 +39,7 @@ class Kernel:
     stack_bytes: int | None = None
     smem_bytes: int | None = None
     smem_needed: int | None = None
+    tmem_columns: int | None = None
     threads: int | None = None
     barriers: int | None = None
     tensor_core_instructions: int = 0
@@ -98,6 +101,11 @@ class CompileResult:
         """SMEM a block of the hungriest kernel asks for."""
         return _largest(kernel.smem_bytes for kernel in self.kernels)
 
+    @property
+    def tmem_columns(self) -> int | None:
+        """Columns of TMEM that the hungriest kernel allocates."""
+        return _largest(kernel.tmem_columns for kernel in self.kernels)
+
     def as_dict(self) -> dict[str, Any]:
         """The result for JSON."""
         return {
@@ -106,6 +114,7 @@ class CompileResult:
             "spill_bytes": self.spill_bytes,
             "stack_bytes": self.stack_bytes,
             "smem_bytes": self.smem_bytes,
+            "tmem_columns": self.tmem_columns,
             "seconds": round(self.seconds, 2),
             "cached": self.cached,
             "kernels": [kernel.as_dict() for kernel in self.kernels],

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipegen.compiling.advice import spill_advice
 from pipegen.compiling.cubin import CUOBJDUMP_DISTRIBUTION, cubin_arch, ptx_kernels, resource_usage
 from pipegen.compiling.installed import version_key, version_of
 from pipegen.compiling.launch import Smem, cute_launches, mosaic_launches
@@ -16,7 +17,7 @@ from pipegen.compiling.module import Module
 from pipegen.compiling.process import Outcome, describe_signal, run
 from pipegen.compiling.ptxas import PtxasReport, parse_ptxas, plain
 from pipegen.compiling.result import CompileResult, Kernel
-from pipegen.hardware import HARDWARE
+from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
 
 DEFAULT_TIMEOUT = 120.0
 # The compilers read these; what the user's shell has set must not change a verdict.
@@ -206,6 +207,12 @@ def _verdict(module: Module, dump: _Dump) -> CompileResult:
     for kernel in dump.kernels:
         if problem := _smem_problem(kernel, module.arch):
             return result("smem", problem)
+        if (kernel.tmem_columns or 0) > TMEM_COLUMNS_MAX:
+            return result(
+                "tmem",
+                f"allocates {kernel.tmem_columns} columns of TMEM, and an SM has "
+                f"{TMEM_COLUMNS_MAX}: the allocation would wait for ever",
+            )
     if dump.advisories.serialized:
         return result(
             "serialized",
@@ -213,7 +220,8 @@ def _verdict(module: Module, dump: _Dump) -> CompileResult:
         )
     spilled = [kernel for kernel in dump.kernels if kernel.spill_bytes]
     if spilled:
-        return result("spills", "; ".join(map(_spill_sentence, spilled)))
+        sentences = "; ".join(map(_spill_sentence, spilled))
+        return result("spills", f"{sentences}. {spill_advice(module.text)}")
     return result("ok", _remark(dump.kernels))
 
 

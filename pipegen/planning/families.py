@@ -16,13 +16,18 @@ from pipegen.planning.gemm_rowsum_sm100 import plan_gemm_rowsum_sm100
 from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
+from pipegen.planning.gemm_sm90_pallas_call import fill_pallas_call, plan_gemm_sm90_pallas_call
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
+from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
 from pipegen.planning.mixed_defaults import fill_mixed
 from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
+from pipegen.planning.mixed_sm90_pallas import plan_mixed_sm90_pallas
 from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.release import RELEASE_KEYS
+from pipegen.planning.rows.defaults import fill_reduce_pallas, fill_stream_pallas
+from pipegen.planning.rows.plan import plan_rows
 from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
 from pipegen.planning.stream.threads import plan_stream_threads
@@ -41,6 +46,7 @@ MIXED_RULES = frozenset(
 )
 
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
+ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 
 
@@ -87,12 +93,23 @@ FAMILIES: dict[str, Family] = {
         plan_gemm_sm90_pallas,
         RELEASE_KEYS | {"role.consumer.split", "role.producer.memory_thread_idx"},
     ),
+    "gemm_sm100_pallas": Family(
+        ("tma", "mma", "epilogue"), GEMM_RULES | {"PG242"}, fill_gemm, plan_gemm_sm100_pallas
+    ),
+    "gemm_sm90_pallas_call": Family(
+        ("producer", "consumer"), GEMM_RULES, fill_pallas_call, plan_gemm_sm90_pallas_call
+    ),
     "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
+    "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
+    "reduce_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
+    ),
+    "mixed_gemm_sm90_pallas": Family(
+        ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_pallas
     ),
     "mixed_gemm_sm100": Family(
         ("tma", "mma", "transform", "epilogue"), MIXED_RULES, fill_mixed, plan_mixed_sm100_cute

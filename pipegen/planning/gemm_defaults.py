@@ -6,7 +6,7 @@ from typing import Any
 from pipegen.arithmetic import consumer_registers, pallas_consumer_registers
 from pipegen.hardware import HARDWARE, SWIZZLE_BYTES
 from pipegen.planning.turns import TURN_WARPGROUPS
-from pipegen.vocabulary import DTYPE
+from pipegen.vocabulary import DTYPE, ONE_STREAM_STYLES
 
 # K tiles between two promotions: 512 elements of K at 128 a tile. The accumulation of fp8 wgmma
 # keeps about 14 bits: 1.1e-3 relative error after 4096 elements on an H200, beyond 1e-3.
@@ -22,6 +22,8 @@ BLACKWELL_WARPGROUPS = {
     "epilogue": 1,
     "scheduler": 0,
 }
+# The same in a Pallas kernel whose warpgroups all take part in a loop over answers.
+BLACKWELL_LOOP_WARPGROUPS = {**BLACKWELL_WARPGROUPS, "tma": 1, "mma": 1}
 # Accumulator registers of a thread that the default tile takes: half of what ptxas can hold.
 ACCUMULATOR_REGISTERS = 128
 # Of a thread that issues TMA loads. Mosaic GPU's index arithmetic spills with 40 in some jax
@@ -49,9 +51,15 @@ def fill_gemm(data: dict[str, Any]) -> None:
         asked = {"warpgroups": 1}  # one warpgroup has the tile to itself
     _fill_tile(tile, asked, style, 2 if dtype["promote_every"] else 1, DTYPE[dtype["a"]].bits)
     if data["cluster"]["shape"] is None:
-        data["cluster"]["shape"] = (2, 1) if backend == "cute" else (1, 1)
+        wide = backend == "cute" or data["cluster"]["cta_group"] == 2
+        data["cluster"]["shape"] = (2, 1) if wide else (1, 1)
     if data["scheduler"]["raster_group"] is None:
         data["scheduler"]["raster_group"] = 8
+    if kernel["arch"] == "sm_100a":
+        for name, count in blackwell_warpgroups(backend, data["scheduler"]["tiles"]).items():
+            if name in data["role"] and data["role"][name]["warpgroups"] is None:
+                data["role"][name]["warpgroups"] = count
+        return
     _fill_roles(data["role"], kernel, tile, turns)
 
 
@@ -70,21 +78,22 @@ def _fill_tile(
         tile["k"] = SWIZZLE_BYTES * 8 // bits
 
 
+def blackwell_warpgroups(backend: str, tiles: str) -> dict[str, int]:
+    """Warpgroups of each Blackwell role; 0 for a role of one warp."""
+    loops = backend == "pallas" and tiles == "clc"
+    return BLACKWELL_LOOP_WARPGROUPS if loops else BLACKWELL_WARPGROUPS
+
+
 def _consumer_warpgroups(tile_m: int, style: str) -> int:
     # Two warpgroups need 64 rows each for wgmma; a 64-row tile has work for one.
-    return 2 if tile_m % 128 == 0 and style != "emit-pipeline" else 1
+    return 2 if tile_m % 128 == 0 and style not in ONE_STREAM_STYLES else 1
 
 
 def _fill_roles(
     roles: dict[str, dict[str, Any]], kernel: dict[str, Any], tile: dict[str, int], turns: bool
 ) -> None:
-    if kernel["arch"] == "sm_100a":
-        for name, warpgroups in BLACKWELL_WARPGROUPS.items():
-            if name in roles and roles[name]["warpgroups"] is None:
-                roles[name]["warpgroups"] = warpgroups
-        return
     producer, consumer = roles["producer"], roles["consumer"]
-    if kernel["style"] == "emit-pipeline":
+    if kernel["style"] in ONE_STREAM_STYLES:
         # One warpgroup loads and computes: there is no producer, and nothing to split.
         producer["warpgroups"] = 0 if producer["warpgroups"] is None else producer["warpgroups"]
         consumer["warpgroups"] = consumer["warpgroups"] or 1

@@ -69,8 +69,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "mma_swizzle_columns": swizzle // a.bytes,
         "out_swizzle": out_swizzle,
         "out_swizzle_columns": out_swizzle // out.bytes,
-        **_operand_words("a", "m", a_k),
-        **_operand_words("b", "n", b_k),
+        **operand_words("a", "m", a_k),
+        **operand_words("b", "n", b_k),
         "part": _part(split),
         "a_part": _operand_part("a_smem", split == "m", mode_first=a_k, transposed=not a_k),
         "b_part": _operand_part("b_smem", split == "n", mode_first=b_k, transposed=b_k),
@@ -143,7 +143,7 @@ def _consumer_steps(kept: int) -> str:
     return f"{before} | mma k{kept}, release k0 | ... | drained"
 
 
-def _operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
+def operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:
     """How an operand is stored; `mode` is its other dimension, m or n."""
     modes = (mode, "k") if k_major else ("k", mode)
     return {

@@ -18,8 +18,11 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_mixed import mixed_budget
+from pipegen.planning.smem_mixed_pallas import mixed_pallas_budget
 from pipegen.planning.smem_pallas import pallas_budget
+from pipegen.planning.smem_pallas_call import is_pallas_call, pallas_call_budget
 from pipegen.planning.smem_sm100 import cta_group_of, scheduler_bytes, tmem_bytes
+from pipegen.planning.smem_sm100_pallas import pallas_sm100_budget
 from pipegen.planning.turns import TURN_STAGES, TURN_WARPGROUPS, takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
@@ -49,8 +52,13 @@ def smem_of(description: KernelDescription) -> SmemBudget | None:
         or not {"mainloop", "epilogue"} <= pipelines.keys()
     ):
         return None
+    if is_pallas_call(description):
+        return pallas_call_budget(description)
     if description.kernel.backend == "pallas":
-        return pallas_budget(description)
+        if description.kernel.op == "mixed_gemm":
+            return mixed_pallas_budget(description)
+        blackwell = description.kernel.arch == "sm_100a"
+        return (pallas_sm100_budget if blackwell else pallas_budget)(description)
     if description.kernel.op == "mixed_gemm":
         return mixed_budget(description, warpgroups)
     return cute_budget(description, warpgroups)

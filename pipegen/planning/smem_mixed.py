@@ -22,13 +22,14 @@ TMEM_ADDRESS_BYTES = 4
 ACCUMULATORS = 2  # one is read by the epilogue while the other is filled
 # Converted tiles in TMEM: more than this only wait for the tensor core.
 MAX_TRANSFORM_STAGES = 4
-# Of a channel's weights in a stage: one swizzle, 32, 64 or 128 bytes.
-ROW_BYTES = (32, 64, 128)
+# Of a channel's weights in a stage: one swizzle, 32, 64 or 128 bytes, by which CuTe's threads find
+# their part with one XOR; Mosaic GPU finds it in several swizzles as well.
+ROW_BYTES = {"cute": (32, 64, 128), "pallas": (32, 64, 128, 256, 512)}
 
 
-def depths(weight_bits: int) -> tuple[int, ...]:
+def depths(backend: str, weight_bits: int) -> tuple[int, ...]:
     """Depth of a stage in elements of K."""
-    return tuple(row * 8 // weight_bits for row in ROW_BYTES)
+    return tuple(row * 8 // weight_bits for row in ROW_BYTES[backend])
 
 
 def epilogue_tile(description: KernelDescription, warpgroups: int) -> tuple[int, int]:

@@ -70,7 +70,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         held = subtiles if buffers == "auto" else buffers
     else:
         capacity = hardware.smem_per_block
-        held = _persistent_buffers(subtiles)[0] if buffers == "auto" else buffers
+        held = buffers_of_persistent(subtiles)[0] if buffers == "auto" else buffers
     _, kept = release_of(description)
     extra = MBARRIER_BYTES if kept and not emit else 0
     barriers_a_stage = 1 if emit else 2
@@ -87,7 +87,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     chosen = (max(fitting, default=0)) if stages == "auto" else stages
     barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra
     most_buffers = min(subtiles, capacity // max(1, buffer))
-    possible = range(1, most_buffers + 1) if emit else sorted(_persistent_buffers(subtiles))
+    possible = range(1, most_buffers + 1) if emit else sorted(buffers_of_persistent(subtiles))
     return SmemBudget(
         capacity=capacity,
         a_bytes=a_bytes,
@@ -100,7 +100,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     )
 
 
-def _persistent_buffers(subtiles: int) -> tuple[int, ...]:
+def buffers_of_persistent(subtiles: int) -> tuple[int, ...]:
     """Numbers of store buffers for a kernel that computes tile after tile, the best one first.
 
     They divide the tile's stores, so that every tile begins with the buffer after the last one's:

@@ -9,8 +9,9 @@ Why
     wgmma.mma_async takes bf16 with bf16, f16 with f16, tf32 with tf32, any two fp8 types, and s8
     with s8, whose sums are s32 (PTX ISA, "wgmma.mma_async", table of data types). So does
     tcgen05.mma, as kind::f16, kind::tf32 and kind::f8f6f4 (PTX ISA, "tcgen05.mma", kinds). There is
-    no conversion inside a GEMM. Hopper's Pallas templates write all of them (f32 is read as tf32);
-    the others have 16-bit and fp8 operands.
+    no conversion inside a GEMM. Hopper's Pallas templates write all of them (f32 is read as tf32),
+    Blackwell's all but tf32, which Mosaic GPU's tcgen05_mma does not have; the others have 16-bit
+    and fp8 operands.
 
 Example
     a = "bf16", b = "f16".
@@ -29,8 +30,11 @@ from pipegen.vocabulary import DTYPE
 
 OPERANDS = ("bf16", "f16", "e4m3", "e5m2")
 # What a template takes beyond those, by backend and architecture.
-FURTHER_OPERANDS = {("pallas", "sm_90a"): ("f32", "i8")}
+FURTHER_OPERANDS = {("pallas", "sm_90a"): ("f32", "i8"), ("pallas", "sm_100a"): ("i8",)}
+# What Mosaic GPU does not compile (jax 0.10.2 to 0.12.0.1, jax/experimental/mosaic/gpu/tcgen05.py).
+NOT_IN_MOSAIC = {("sm_100a", "f32"): "Mosaic GPU's tcgen05_mma has no kind::tf32"}
 OUTPUTS = ("f32", "bf16", "f16")
+OUTPUTS_OF_INTEGERS = ("i32", *OUTPUTS)
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -41,8 +45,11 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     for operand in ("a", "b"):
         value = getattr(dtype, operand)
         if value not in operands:
+            why = f"{instruction} has no {value} operand in this template"
+            if kernel.backend == "pallas":
+                why = NOT_IN_MOSAIC.get((kernel.arch, value), why)
             yield Problem(
-                f"{instruction} has no {value} operand in this template",
+                why,
                 f"dtype.{operand}",
                 value,
                 listing(f'"{word}"' for word in operands),
@@ -71,7 +78,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{acc}"',
             f'"{acc}"',
         )
-    outputs = ("i32", *OUTPUTS) if acc == "i32" else OUTPUTS
+    outputs = OUTPUTS_OF_INTEGERS if acc == "i32" else OUTPUTS
     if dtype.out not in outputs:
         yield Problem(
             "the epilogue stores no such type",

@@ -31,7 +31,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     dtype, backend = description.dtype, description.kernel.backend
     fp8 = DTYPE[dtype.a].fp8
     every = dtype.promote_every
-    if backend != "cute" and fp8 and dtype.out == "f32":
+    short = description.kernel.arch == "sm_90a"  # tcgen05 adds up in f32
+    if backend != "cute" and short and fp8 and dtype.out == "f32":
         yield Problem(
             f"an fp8 GEMM with f32 output needs promotion, which no {backend} template has yet",
             "dtype.out",

@@ -82,7 +82,7 @@ def choices_of_buffers(description: KernelDescription) -> tuple[int, ...]:
 def _depths(description: KernelDescription) -> tuple[int, ...]:
     """Depths of a stage that rules PG203 and PG252 allow."""
     if description.kernel.op == "mixed_gemm":
-        return mixed_depths(DTYPE[str(description.dtype.b)].bits)
+        return mixed_depths(description.kernel.backend, DTYPE[str(description.dtype.b)].bits)
     return sizes_k(DTYPE[description.dtype.a].bits)
 
 

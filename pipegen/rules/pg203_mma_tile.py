@@ -5,8 +5,9 @@ What it checks
     tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; in ping-pong, where one
     warpgroup has the tile to itself, 64 or 128; on sm_100a, 128 rows of each CTA, also in a pair,
     whose MMA has 256. tile.n: a multiple of 16, from 16 to 256. In Pallas, with
-    role.consumer.split = "n": tile.m 64 to 256, and such an N for each consumer warpgroup. tile.k:
-    rows of one swizzle, 32, 64 or 128 bytes, or of two of 128.
+    role.consumer.split = "n": tile.m 64 to 256, and such an N for each consumer warpgroup; in a
+    Pallas pair tile.n is a multiple of 32, with i8 of 64. tile.k: rows of one swizzle, 32, 64 or
+    128 bytes, or of two of 128.
 
 Why
     One wgmma computes 64 x N x 32 bytes for one warpgroup, N a multiple of 8 up to 256 (PTX ISA,
@@ -148,15 +149,28 @@ def _tcgen05(description: KernelDescription) -> Iterator[Problem]:
             str(TMEM_LANES),
             str(TMEM_LANES),
         )
-    yield from _columns(n, f"tcgen05.mma has no such N for {TMEM_LANES} rows")
+    yield from _columns(n, *_tcgen05_step(description))
     yield from _depth(k, description)
 
 
-def _columns(n: int, why: str) -> Iterator[Problem]:
-    columns = tuple(range(16, MAX_N + 1, 16))
+def _tcgen05_step(description: KernelDescription) -> tuple[str, int]:
+    """Why the columns of a tile are what they are, and their step."""
+    if description.kernel.backend != "pallas" or description.cluster.cta_group != 2:
+        return f"tcgen05.mma has no such N for {TMEM_LANES} rows", 16
+    half = 32 if description.dtype.a == "i8" else 16
+    why = f"Mosaic GPU gives each CTA of a pair half of B, a multiple of {half} columns"
+    return why, 2 * half
+
+
+def _columns(n: int, why: str, step: int = 16) -> Iterator[Problem]:
+    columns = tuple(range(step, MAX_N + 1, step))
     if n not in columns:
         yield Problem(
-            why, "tile.n", n, f"multiples of 16 from 16 to {MAX_N}", nearest_number(n, columns)
+            why,
+            "tile.n",
+            n,
+            f"multiples of {step} from {step} to {MAX_N}",
+            nearest_number(n, columns),
         )
 
 

@@ -33,10 +33,17 @@ from pipegen.errors import Problem
 from pipegen.hardware import HARDWARE, SETMAXNREG_STEP, TMEM_COLUMNS_MAX, WARPGROUP
 from pipegen.planning.smem_sm100 import ACCUMULATORS
 from pipegen.planning.turns import TURN_WARPGROUPS, takes_turns, tile_warpgroups
+from pipegen.vocabulary import ONE_STREAM_STYLES
 
 # Registers beside the accumulator. In the CuTe DSL 4.8.1, of 232, 192 + 40 do and 208 + 24 spill.
 # In Pallas, of 152, 128 + 24 spill, and of 224, 192 + 32 do not (jax 0.10.2 to 0.12.0.1).
-OVERHEAD = {"participants": 40, "explicit-state": 40, "warp-specialized": 32, "emit-pipeline": 24}
+OVERHEAD = {
+    "participants": 40,
+    "explicit-state": 40,
+    "warp-specialized": 32,
+    "emit-pipeline": 24,
+    "pallas-call": 24,
+}
 # Registers of a thread beside one wgmma's accumulator, as ptxas counts them: 154 - 128.
 INSTRUCTION_REGISTERS = 26
 
@@ -89,7 +96,7 @@ def _one_instruction(description: KernelDescription, warpgroups: int) -> Iterato
         return
     shared = warpgroups if description.role["consumer"].split == "n" else 1
     n = (description.tile.n or 0) // shared
-    loads = 0 if description.kernel.style == "emit-pipeline" else 1
+    loads = 0 if description.kernel.style in ONE_STREAM_STYLES else 1
     threads = WARPGROUP * (warpgroups + loads)
     start = launch_registers(threads, HARDWARE[description.kernel.arch])
     if n // 2 + INSTRUCTION_REGISTERS <= start:

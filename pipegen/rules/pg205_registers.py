@@ -40,8 +40,9 @@ from pipegen.hardware import (
     WARPGROUP,
     Hardware,
 )
-from pipegen.planning.gemm_defaults import BLACKWELL_WARPGROUPS
+from pipegen.planning.gemm_defaults import blackwell_warpgroups
 from pipegen.planning.turns import takes_turns
+from pipegen.vocabulary import ONE_STREAM_STYLES
 
 DERIVED = True
 
@@ -54,7 +55,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if producer is None or consumer is None:
         return
     found = list(_counts(description, producer, consumer))
-    if found or description.kernel.style == "emit-pipeline":
+    if found or description.kernel.style in ONE_STREAM_STYLES:
         yield from found
         return
     yield from _split(description, producer, consumer)
@@ -62,7 +63,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 def _fixed_warps(description: KernelDescription) -> Iterator[Problem]:
     """Roles that are so many warps of the template, with the registers that the compiler takes."""
-    for name, warpgroups in BLACKWELL_WARPGROUPS.items():
+    kernel, tiles = description.kernel, description.scheduler.tiles
+    for name, warpgroups in blackwell_warpgroups(kernel.backend, tiles).items():
         role = description.role.get(name)
         if role is None:
             continue
@@ -86,7 +88,7 @@ def _fixed_warps(description: KernelDescription) -> Iterator[Problem]:
 
 def _counts(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:
     """Warpgroups that the template has, and registers that setmaxnreg takes."""
-    sequential = description.kernel.style == "emit-pipeline"
+    sequential = description.kernel.style in ONE_STREAM_STYLES
     pallas = description.kernel.backend == "pallas"
     # The most that one thread of a role can get in a block of this size.
     hardware = HARDWARE[description.kernel.arch]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream kernel must have element types that threads convert to f32 and back.
+"""A stream or reduce kernel must have element types that threads convert to f32 and back.
 
 What it checks
-    dtype.a (x), dtype.b (y) and dtype.out.
+    dtype.a (x), dtype.b (y, or the weight) and dtype.out.
 
 Why
     The arithmetic is f32 in registers. For bf16, f16 and f32 one element is at least two bytes, the
@@ -29,7 +29,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         inherited = key != "a" and value == description.dtype.a
         if value not in STREAM_TYPES and not inherited:
             yield Problem(
-                "the stream kernels have no such element type",
+                f"the {description.kernel.op} kernels have no such element type",
                 f"dtype.{key}",
                 value,
                 listing(f'"{word}"' for word in STREAM_TYPES),

@@ -3,9 +3,9 @@
 
 What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
-    registers of roles, producer warpgroups and consumer warps in a stream kernel; the keys of
-    [stream] in all others; in_flight and delay_release of pipelines, split and memory_thread_idx of
-    roles where the template does not have them.
+    registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
+    keys of [stream] and [reduce] in all others; in_flight and delay_release of pipelines, split and
+    memory_thread_idx of roles where the template does not have them.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -31,14 +31,15 @@ RARE = {"pipeline": ("in_flight", "delay_release"), "role": ("split", "memory_th
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
-    unused = _unused_by_stream(description) if op == "stream" else _unused_by_others(description)
+    unused = _unused_without_mma(description) if op in ("stream", "reduce") else {}
+    unused |= _unused_sections(description)
     unused |= _of_other_families(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
 
 
-def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
+def _unused_without_mma(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that belong to GEMMs."""
     found: dict[str, object] = {}
     if description.tile.k is not None:
@@ -63,10 +64,13 @@ def _unused_by_stream(description: KernelDescription) -> dict[str, object]:
     return found
 
 
-def _unused_by_others(description: KernelDescription) -> dict[str, object]:
-    """What was given of [stream]; rule PG108 speaks about y."""
-    blocks = description.stream.blocks_per_sm
-    return {} if blocks == "auto" else {"stream.blocks_per_sm": blocks}
+def _unused_sections(description: KernelDescription) -> dict[str, object]:
+    """What was given of another op's section; rule PG108 speaks about y and body."""
+    return {
+        f"{op}.blocks_per_sm": section.blocks_per_sm
+        for op, section in (("stream", description.stream), ("reduce", description.reduce))
+        if op != description.kernel.op and section.blocks_per_sm != "auto"
+    }
 
 
 def _of_other_families(description: KernelDescription) -> dict[str, object]:

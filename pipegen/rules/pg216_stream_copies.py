@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lane loads at once must be as wide as its rows are aligned, or narrower.
+"""What one cp.async of a stream copies must be 4, 8 or 16 bytes of each input.
 
 What it checks
-    tile.n of a stream kernel that cp.async or threads feed: tile.n / 32 elements of each input are
-    at most layout.alignment bytes; with cp.async they are 4, 8 or 16 bytes.
+    tile.n of a stream kernel that cp.async feeds: 32 lanes of one or more copies, each of the same
+    number of elements of each input, which are 4, 8 or 16 bytes and at most layout.alignment.
 
 Why
-    A lane loads its part of a row with one access, and the hardware faults on an address that is
-    not a multiple of its width. cp.async knows 4, 8 and 16 bytes only (PTX ISA, "cp.async").
+    cp.async knows 4, 8 and 16 bytes only, and faults on an address that is not a multiple of them
+    (PTX ISA, "cp.async").
 
 Example
-    alignment = 4 with n = 256: 8 elements of bf16 are 16 bytes.
-    cp.async with a = "bf16", b = "f32" and alignment = 4: one element of x is 2 bytes.
+    n = 32: one element of bf16 is 2 bytes.
+    a = "bf16", b = "f32" and alignment = 4: so is one element of x, and two of y are 8 bytes.
 
 Use instead
     The tile.n of the message; where there is none, producer = "thread", which loads single
@@ -22,15 +22,15 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
-from pipegen.hardware import CP_ASYNC_BYTES, VECTOR_BYTES, WARP
-from pipegen.planning.stream.threads_sizes import loaded_types
-from pipegen.vocabulary import DTYPE
+from pipegen.hardware import WARP
+from pipegen.planning.stream.threads_sizes import lane_vector
+from pipegen.rules.pg211_stream_tile import sizes_n as all_sizes_n
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     tile_n, alignment = description.tile.n, description.layout.alignment
-    producer = description.pipeline["mainloop"].producer
-    if tile_n is None:
+    copies = description.pipeline["mainloop"].producer == "cp_async"
+    if tile_n is None or not copies:
         return
     columns = sizes_n(description)
     if tile_n in columns:
@@ -44,12 +44,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             "8",
         )
         return
-    words = 'one of 4, 8 and 16, and at most "layout.alignment"'
-    if producer == "thread":
-        words = 'at most "layout.alignment"'
     yield Problem(
-        f"a lane loads 1/{WARP} of a row of each input at once: its bytes must be {words}, "
-        f"{alignment} B",
+        f"each of {WARP} lanes copies 4, 8 or 16 bytes of each input at once, at most "
+        f'"layout.alignment", {alignment} B',
         "tile.n",
         tile_n,
         listing(columns),
@@ -59,13 +56,4 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 def sizes_n(description: KernelDescription) -> tuple[int, ...]:
     """Columns that a tile can have."""
-    sizes = [DTYPE[word].bytes for word in loaded_types(description.model_dump())]
-    widest = max(*sizes, DTYPE[str(description.dtype.out)].bytes)
-    copies = description.pipeline["mainloop"].producer == "cp_async"
-    return tuple(
-        WARP * vector
-        for vector in (1, 2, 4, 8)
-        if vector * max(sizes) <= description.layout.alignment
-        and vector * widest <= VECTOR_BYTES
-        and (not copies or all(vector * size in CP_ASYNC_BYTES for size in sizes))
-    )
+    return tuple(size for size in all_sizes_n(description) if lane_vector(description, size))

@@ -4,13 +4,13 @@
 What it checks
     tile.m, the tokens: a multiple of 16 from 16 to 256. tile.n, the channels: on sm_90a 64 for each
     consumer warpgroup, once or twice; on sm_100a 128. tile.k: rows of weights of 32, 64 or 128
-    bytes, so 32, 64 or 128 of i8, 64, 128 or 256 of i4.
+    bytes, so 32, 64 or 128 of i8, 64, 128 or 256 of i4; in Pallas also of 256 or 512 bytes.
 
 Why
     The weights are the tensor core's first operand, so its M counts channels and its N tokens: 64
     channels for one wgmma (PTX ISA, "wgmma.mma_async", shapes), the 128 lanes of TMEM for one
-    tcgen05.mma. The epilogue stores 16 tokens or more. A row of weights is one swizzle wide, so
-    that threads find their part of it with one XOR.
+    tcgen05.mma. The epilogue stores 16 tokens or more. In CuTe a row of weights is one swizzle
+    wide, so that threads find their part of it with one XOR.
 
 Example
     n = 96: wgmma computes 64 channels for a warpgroup.
@@ -47,10 +47,12 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if n not in channels:
         yield Problem(why, "tile.n", n, listing(channels), nearest_number(n, channels))
     weights = str(description.dtype.b)
-    allowed = depths(DTYPE[weights].bits)
+    backend = description.kernel.backend
+    allowed = depths(backend, DTYPE[weights].bits)
     if k not in allowed:
+        rows = listing(ROW_BYTES[backend])
         yield Problem(
-            f"a channel's {weights} weights in a stage must be {listing(ROW_BYTES)} bytes",
+            f"a channel's {weights} weights in a stage must be {rows} bytes",
             "tile.k",
             k,
             listing(allowed),

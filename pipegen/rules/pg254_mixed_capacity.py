@@ -3,7 +3,8 @@
 
 What it checks
     On sm_90a, that the accumulator and three groups of weights (two under way in wgmmas, one that
-    comes next) fit in a consumer thread's registers. On sm_100a, that two accumulators and at least
+    comes next) fit in a consumer thread's registers; in Pallas, whose wgmmas of a stage are awaited
+    together, the accumulator and all weights of a stage. On sm_100a, that two accumulators and at least
     two converted tiles fit in 512 TMEM columns; pipeline.transform.stages within what is left;
     pipeline.accumulator.stages: 2; pipeline.weights.stages: as many as the mainloop has.
 
@@ -24,15 +25,28 @@ from collections.abc import Iterator
 from pipegen.arithmetic import accumulator_registers
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
-from pipegen.hardware import HARDWARE, SETMAXNREG_MAX, SETMAXNREG_STEP, TMEM_COLUMNS_MAX
+from pipegen.hardware import (
+    HARDWARE,
+    SETMAXNREG_MAX,
+    SETMAXNREG_STEP,
+    TMEM_COLUMNS_MAX,
+    WARPGROUP,
+)
 from pipegen.planning.mixed_sm90_cute import GROUP_REGISTERS
-from pipegen.planning.smem_mixed import ACCUMULATORS, most_transform_stages, transform_columns
+from pipegen.planning.smem_mixed import (
+    ACCUMULATORS,
+    depths,
+    most_transform_stages,
+    transform_columns,
+)
 from pipegen.rules.pg204_accumulator import few_registers
 from pipegen.rules.pg252_mixed_tile import TOKENS
+from pipegen.vocabulary import DTYPE
 
 # Groups that a thread holds: two under way, and the pairs of the next.
 HELD_GROUPS = 3
 OVERHEAD = 40
+PALLAS_OVERHEAD = 32
 FEWEST_TRANSFORM_STAGES = 2
 
 DERIVED = True
@@ -41,6 +55,9 @@ DERIVED = True
 def check(description: KernelDescription) -> Iterator[Problem]:
     if description.kernel.arch == "sm_100a":
         yield from _tmem(description)
+        return
+    if description.kernel.backend == "pallas":
+        yield from _pallas(description)
         return
     consumer = description.role["consumer"]
     m, n, warpgroups = description.tile.m, description.tile.n, consumer.warpgroups
@@ -70,6 +87,39 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def registers(m: int, n: int, warpgroups: int) -> int:
     """Registers of a consumer thread: accumulator, weights converted and to convert, the rest."""
     return accumulator_registers(n, m, warpgroups) + HELD_GROUPS * GROUP_REGISTERS + OVERHEAD
+
+
+def _pallas(description: KernelDescription) -> Iterator[Problem]:
+    consumer, tile = description.role["consumer"], description.tile
+    m, n, k, warpgroups = tile.m, tile.n, tile.k, consumer.warpgroups
+    if not m or not n or not k or not warpgroups:
+        return
+    held = consumer.registers or HARDWARE[description.kernel.arch].max_registers_per_thread
+
+    def taken(tokens: int, depth: int) -> int:
+        weights = n * depth // (2 * WARPGROUP * warpgroups)  # two 16-bit weights a register
+        return accumulator_registers(n, tokens, warpgroups) + weights + PALLAS_OVERHEAD
+
+    if taken(m, k) <= held:
+        return
+    why = (
+        f"an accumulator of {m} x {n} and {k} of K of converted weights take {taken(m, k)} "
+        f"registers of each consumer thread, which holds {held}"
+    )
+    every = depths("pallas", DTYPE[str(description.dtype.b)].bits)
+    fitting = [depth for depth in every if depth < k and taken(m, depth) <= held]
+    if fitting:
+        allowed = f"{listing(fitting)} with this m and n"
+        yield Problem(why, "tile.k", k, allowed, str(fitting[-1]))
+        return
+    tokens = [each for each in TOKENS if each < m and taken(each, k) <= held]
+    yield Problem(
+        why,
+        "tile.m",
+        m,
+        f"at most {tokens[-1]} with this n and k" if tokens else "a smaller tile.n or tile.k",
+        str(tokens[-1]) if tokens else "",
+    )
 
 
 def _tmem(description: KernelDescription) -> Iterator[Problem]:

@@ -2,7 +2,8 @@
 """The cluster must be one that the hardware launches and the template multicasts across.
 
 What it checks
-    cluster.shape, CTAs along M and along N; with cta_group = 2 an even number along M.
+    cluster.shape, CTAs along M and along N; with cta_group = 2 an even number along M. In Pallas on
+    sm_100a a pair is [2, 1], and with cluster launch control one CTA is [1, 1].
 
 Why
     A cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters"),
@@ -10,7 +11,8 @@ Why
     1 or 2 here, for a cute gemm or gemm_rowsum on sm_100a also 4
     along M. Larger clusters leave SMs idle: an
     H200's 132 SMs come in GPCs of 16 or 18. A CTA pair is two CTAs of a cluster side by side
-    along M.
+    along M. In Pallas, jax's copies for a pair are for clusters of two CTAs (jax 0.10.2 and 0.11.2,
+    mosaic_gpu/primitives.py, "Partitioned loads").
 
 Example
     shape = [2, 3], shape = [16, 1].
@@ -27,6 +29,7 @@ from pipegen.hardware import HARDWARE
 from pipegen.planning.gemm_pallas_defaults import PRODUCER_OF_THREE
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+PALLAS_MIXED = ((1, 1), (1, 2))
 BLACKWELL = (*CLUSTERS, (4, 1), (4, 2))
 
 
@@ -40,7 +43,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     most = HARDWARE[kernel.arch].max_cluster
     if size > most:
         reason = f"{size} CTAs, and a portable cluster has at most {most}"
-    elif why_not and shape in clusters_of(description):
+    elif why_not and (shape in clusters_of(description) or len(clusters) == 1):
         reason = why_not
     elif (4, 2) in clusters:
         reason = "the template shares tiles between 1, 2 or 4 CTAs along M and 1 or 2 along N"
@@ -72,6 +75,24 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
         return tuple(c for c in every if c[0] % 2 == 0), "a pair is two CTAs side by side along M"
     if style == "emit-pipeline":
         return CLUSTERS[:1], "emit-pipeline kernels share an SM by twos, and no tiles in a cluster"
+    if style == "pallas-call":
+        return CLUSTERS[:1], "pl.pallas_call has no clusters"
+    if backend == "pallas" and description.kernel.arch == "sm_100a":
+        if description.cluster.cta_group == 2:
+            return CLUSTERS[1:2], (
+                "jax's copies for a pair are for clusters of two CTAs, side by side along M"
+            )
+        if description.scheduler.tiles == "clc":
+            return CLUSTERS[:1], "with cluster launch control a Pallas kernel shares no tiles"
+        return CLUSTERS, ""
+    if backend == "pallas" and description.kernel.op == "mixed_gemm":
+        consumer = description.role.get("consumer")
+        if consumer and consumer.warpgroups == 1:
+            return CLUSTERS[:1], (
+                "JAX's interpreter hangs in a cluster whose CTAs have one consumer warpgroup, and "
+                "nothing is emitted here that it cannot check"
+            )
+        return PALLAS_MIXED, "in Pallas a mixed GEMM that shares weights spills registers"
     if backend == "pallas" and _few_load_registers(description):
         return CLUSTERS[:1], (
             f"with {PRODUCER_OF_THREE} registers, which is what 128 accumulators leave of three "

@@ -11,7 +11,7 @@ from pipegen.hardware import HARDWARE, WARP
 from pipegen.planning.formulas import quotient, stages_or_given
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.stream.plan import stage_limit
-from pipegen.planning.stream.threads_sizes import ThreadSizes, thread_sizes
+from pipegen.planning.stream.threads_sizes import ThreadSizes, loaded_types, thread_sizes
 from pipegen.planning.stream.threads_template import template_values
 from pipegen.vocabulary import DTYPE
 
@@ -100,6 +100,14 @@ def roles_of(description: KernelDescription, sizes: ThreadSizes) -> tuple[RolePl
     )
 
 
+def vector_formula(description: KernelDescription, sizes: ThreadSizes) -> str:
+    """Why a lane accesses so many elements at once: all that it has, or as the rows are aligned."""
+    if sizes.pieces == 1:
+        return f"{description.tile.n} / {WARP}"
+    loaded = max(DTYPE[word].bytes for word in loaded_types(description.model_dump()))
+    return f"{description.layout.alignment} / {loaded}"
+
+
 def numbers_of(
     given: KernelDescription, description: KernelDescription, sizes: ThreadSizes
 ) -> tuple[Number, ...]:
@@ -146,7 +154,27 @@ def numbers_of(
         ),
         Number("warp_m", stream.warp_m, "rows", f"{tile.m} / {stream.warps}", "of a consumer warp"),
         Number("producer_m", sizes.producer_m, "rows", f"{tile.m} / {producers}", "of a producer"),
-        Number("vector", stream.vector, "elements", f"{tile.n} / {WARP}", "of a lane in a row"),
+        Number(
+            "vector",
+            sizes.vector,
+            "elements",
+            vector_formula(description, sizes),
+            "what a lane accesses at once",
+        ),
+        Number(
+            "pieces",
+            sizes.pieces,
+            "vectors",
+            f"{tile.n} / ({WARP} * {sizes.vector})",
+            "of a lane in a row of a tile",
+        ),
+        Number(
+            "lane_n",
+            sizes.lane_n,
+            "columns",
+            f"{tile.n} - {WARP - 1} * {sizes.vector}",
+            "from a lane's first element to its last",
+        ),
         Number("threads", threads, "threads", f"{WARP} * ({stream.warps} + {producers})", "a CTA"),
         Number(
             "smem_capacity",

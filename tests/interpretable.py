@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which emitted Pallas modules which jax interprets, and the cases that the tests run."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipegen.description_file import load_description
+from pipegen.planning import plan
+from pipegen.selection_table import templates
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "generated" / "pallas").glob("*.py"))
+# Other depths of the ring, for one module of each template.
+DEPTHS = (2, 3)
+_RING = re.compile(r"^(?!EPI_)(\w*STAGES) = (\d+)", re.MULTILINE)
+
+
+def beyond(path: Path, jax: tuple[int, ...]) -> str:
+    """Why that version of jax has no interpreter for a module; empty if it has one."""
+    description = plan(load_description(path.with_suffix(".toml"))).description
+    text = path.read_text("utf-8")
+    if description.cluster.cta_group == 2:
+        return "no interpreter runs the MMAs of a CTA pair"
+    if jax >= (0, 11):
+        return ""
+    if "TMEM" in text:
+        return "jax 0.10 interprets no TMEM"
+    if max(description.cluster.shape or (1, 1)) > 1:
+        return "jax 0.10 interprets no cluster barriers"
+    if description.kernel.style == "pallas-call":
+        return "jax 0.10 interprets no pallas_call with index maps"
+    return ""
+
+
+def cases(jax: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """Every module as it stands; the example of each template with other depths of its ring."""
+    examples = {template.example for template in templates() if template.backend == "pallas"}
+    for path in MODULES:
+        if beyond(path, jax):
+            continue
+        yield case(path)
+        ring = _RING.search(path.read_text("utf-8"))
+        if ring and str(path.relative_to(ROOT)) in examples:
+            for depth in DEPTHS:
+                if depth != int(ring[2]):
+                    yield case(path, {ring[1]: depth})
+
+
+def case(path: Path, constants: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One module, with other values of some of its constants."""
+    return {"module": str(path), "set": constants or {}}
