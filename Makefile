@@ -23,6 +23,7 @@ docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.selection_docs README.md docs/selection.md
 	$(BIN)/python -m pipegen.rules_docs docs/rules.md
 	$(BIN)/python benchmarks/tables.py README.md
+	$(BIN)/python benchmarks/jax_versions.py --table
 
 format: $(BIN)/pipegen
 	$(BIN)/black pipegen tests benchmarks

@@ -21,6 +21,7 @@ from pipegen.vocabulary import (
     DtypeName,
     Op,
     ProducerKind,
+    RoleKind,
     Style,
     Walk,
 )
@@ -169,6 +170,36 @@ class Pipeline(Section):
             "through its out_specs; false: the step stores, which several warpgroups can."
         ),
     )
+    edge: str | None = Field(
+        default=None,
+        description='custom only: the roles it connects, "load -> sum, copy".',
+    )
+    holds: str | None = Field(
+        default=None,
+        description="custom only: the tensors whose tiles a stage holds, with commas between.",
+    )
+    dtype: DtypeName | None = Field(
+        default=None, description="custom only: element type of a stage that a body writes."
+    )
+    shape: str | None = Field(
+        default=None, description='custom only: "M, N", or "M": one stage for a panel of rows.'
+    )
+
+
+class Tensor(Section):
+    """`[tensor.NAME]`, for op = "custom": a matrix, or a vector, in GMEM."""
+
+    shape: str = Field(default="M, N", description='Its sizes: "M, N", "M" or "N".')
+    dtype: DtypeName = Field(default="bf16", description="Element type.")
+    read: str | None = Field(default=None, description="The role that reads it.")
+    write: str | None = Field(default=None, description="The role that writes it.")
+    tile: Annotated[tuple[Whole, ...], BeforeValidator(_pair)] | None = Field(
+        default=None, description="Elements of a tile; those of [tile] by default."
+    )
+    expect: str | None = Field(
+        default=None,
+        description="What is written, as a torch expression of float64 tensors by their names.",
+    )
 
 
 class Role(Section):
@@ -190,6 +221,20 @@ class Role(Section):
     memory_thread_idx: Whole | None = Field(
         default=None,
         description="Pallas: which warpgroup loads, counted from 0; the last by default.",
+    )
+    kind: RoleKind | None = Field(
+        default=None, description="custom only: what moves the role's tiles, or thread: a body."
+    )
+    body: str | None = Field(
+        default=None, description="custom only: Python text of the body of a stage; the identity."
+    )
+    start: float | None = Field(
+        default=None,
+        description="custom only: what results that are kept over a panel begin with; 0.",
+    )
+    finish: str | None = Field(
+        default=None,
+        description="custom only: Python text that ends a panel, before what is kept is stored.",
     )
 
 
@@ -260,6 +305,7 @@ class KernelDescription(Section):
     layout: Layout = Layout()
     tile: Tile = Tile()
     cluster: Cluster = Cluster()
+    tensor: dict[str, Tensor] = Field(default_factory=dict)
     pipeline: dict[str, Pipeline] = Field(default_factory=dict)
     role: dict[str, Role] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()

@@ -193,10 +193,12 @@ def problems_of(error: ValidationError, data: Mapping[str, Any], file: str = "")
     for entry in error.errors():
         found: dict[str, Any] = dict(entry)
         if any(isinstance(part, int) for part in entry["loc"]):
-            # An element of the one array that we have: the fault is the array's.
+            # An element of an array: the fault is the array's.
             found["type"] = "tuple_type"
-            section, leaf = _key(entry["loc"]).split(".")
-            found["input"] = data[section][leaf]
+            value: Any = data
+            for part in _key(entry["loc"]).split("."):
+                value = value[part]
+            found["input"] = value
         merged.setdefault(_key(entry["loc"]), []).append(found)
     return [_problem(key, entries, file) for key, entries in merged.items()]
 
@@ -304,7 +306,7 @@ def _key(loc: tuple[int | str, ...]) -> str:
             break
         parts.append(part)
         model = _child(model, part)
-        if model is not None and part in ("pipeline", "role") and len(parts) == 1:
+        if model is not None and part in ("pipeline", "role", "tensor") and len(parts) == 1:
             name = next((p for p in loc[1:2] if isinstance(p, str)), None)
             if name is not None:
                 return ".".join([part, name, *_leaf(loc[2:3])])
@@ -352,6 +354,10 @@ def _without(data: Mapping[str, Any], locs: list[tuple[int | str, ...]]) -> dict
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str) and "\n" in value:
+        import tomlkit
+
+        return tomlkit.string(value, multiline=True)  # the body of a role, line by line
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not None}
     return list(value) if isinstance(value, tuple) else value

@@ -21,22 +21,20 @@ NEWER = ("3.12", "3.13")
 REQUIREMENTS = ("jax>=0.11", "numpy>=1.26")
 JOBS = 2
 LIMIT_SECONDS = 600
+VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 def newer_python() -> str:
     """A Python of one of the versions NEWER: of PATH, or of pyenv; empty if there is none."""
     for version in NEWER:
         for candidate in _candidates(version):
-            if (
-                _says(candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-                == version
-            ):
+            if _says(candidate, "-c", VERSION) == version:
                 return candidate
     return ""
 
 
 def _candidates(version: str) -> Iterator[str]:
-    """Commands that may be that Python. One of pyenv's stands on PATH, but starts if chosen only."""
+    """Commands that may be that Python. pyenv's on PATH starts only if its version is chosen."""
     yield shutil.which(f"python{version}") or ""
     if shutil.which("pyenv"):
         for installed in _says("pyenv", "versions", "--bare").split():
@@ -54,7 +52,7 @@ def _says(*command: str) -> str:
 
 
 def newest_jax(folder: Path) -> tuple[str, str]:
-    """The interpreter of an environment below `folder` with the newest jax, or why there is none."""
+    """The Python of an environment below `folder` with the newest jax, or why there is none."""
     python = newer_python()
     if not python:
         return "", f"no Python {' or '.join(NEWER)} is installed, and jax 0.11 needs one"

@@ -205,6 +205,7 @@ def test_bare_in_a_terminal_it_asks(answers, tmp_path):
         ["--op", "mixed_gemm", "--arch", "sm_100a"],
         ["--op", "gemm", "--arch", "sm_100a", "--cta-group", "2"],
         ["--op", "stream", "--set", "layout.gather=true"],
+        ["--op", "custom"],
     ],
     ids=" ".join,
 )

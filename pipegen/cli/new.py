@@ -15,6 +15,7 @@ Examples:
   pipegen new my_gemm --op gemm --backend cute --arch sm_90a --cluster 2,1 -o kernels
   pipegen new my_gemm --op gemm --backend pallas --arch sm_90a --tile 128,256,64 --dry-run
   pipegen new my_copy --op stream --backend cute --arch sm_90a --set layout.gather=true --dry-run
+  pipegen new my_graph --op custom --backend cute --arch sm_90a --roles load,convert,store
   pipegen new                              asks
 """
 
@@ -42,17 +43,19 @@ OPTION_OF = {
     "role.consumer.warpgroups": "--consumer-warpgroups",
     "dtype.scale_group": "--scale-group",
     "stream.y": "--y",
+    "tensor.x.dtype": "--dtype",
+    "tensor.out.dtype": "--dtype-out",
 }
 
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
-@click.option("--op", help="What it computes: gemm, gemm_rowsum, mixed_gemm, stream.")
+@click.option("--op", help="What it computes: gemm, gemm_rowsum, mixed_gemm, stream, custom.")
 @click.option("--backend", help="cute or pallas.")
 @click.option("--arch", help="sm_90a, sm_100a.")
 @click.option(
     "--style",
-    help="cute: participants, explicit-state. pallas: warp-specialized, emit-pipeline, pallas-call.",
+    help="cute: participants, explicit-state; pallas: warp-specialized, emit-pipeline, pallas-call",
 )
 @click.option("--producer", help="Who fills a mainloop stage: tma, cp_async, thread (stream).")
 @click.option("--consumer", help="Who empties it: wgmma, umma (sm_100a), thread (stream).")
@@ -67,6 +70,7 @@ OPTION_OF = {
 @click.option("--scale-group", help="mixed_gemm: K that shares a scale; 0: one a channel.")
 @click.option("--layout", help="Majors of A and B: k,k or k,n or m,k or m,n.")
 @click.option("--consumer-warpgroups", help="sm_90a: 1 or 2; stream: 1 to 4.")
+@click.option("--roles", help="custom: roles in a line: load,compute,store.")
 @click.option("--y", help="stream: second input: none, matrix, row.")
 @click.option(
     "--set",
@@ -131,6 +135,9 @@ def option_that_set(key: str, options: dict[str, Any]) -> str:
 def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options as the nested data of a description; words that are no numbers stay words."""
     data: dict[str, Any] = {"pipegen": 1, "kernel": {"name": name}}
+    if options["op"] == "custom":
+        data |= first_graph(options)
+        options = {**options, "dtype": None, "dtype_out": None, "stages": None}
 
     def put(key: str, value: Any) -> None:
         *path, leaf = key.split(".")
@@ -163,7 +170,7 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     ):
         if options[option] is not None:
             put(key, number_or_word(options[option]))
-    stream = options["op"] == "stream"  # has no K
+    stream = options["op"] in ("stream", "custom")  # have no K
     for option, section, keys, example in (
         (
             ("tile", "tile", ("m", "n"), "32,256")
@@ -196,6 +203,20 @@ def data_from_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     for setting in options["settings"]:
         put(*key_and_value(setting))
     return data
+
+
+def first_graph(options: dict[str, Any]) -> dict[str, Any]:
+    """The graph of `--roles`, or of the usual ones where `--set` gives no tensor and no edge."""
+    from pipegen.cli.new_graph import USUAL_ROLES, graph_data, roles_of
+
+    given = any(setting.startswith(("tensor.", "pipeline.")) for setting in options["settings"])
+    if given and options["roles"] is None:
+        return {}
+    dtype = options["dtype"] or "bf16"
+    stages = None if options["stages"] is None else number_or_word(options["stages"])
+    roles = roles_of(options["roles"] or USUAL_ROLES)
+    types = options.get("stage_types") or []
+    return graph_data(roles, dtype, options["dtype_out"] or dtype, types, stages)
 
 
 def key_and_value(setting: str) -> tuple[str, Any]:
@@ -265,6 +286,10 @@ def ask(name: str | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     choose("arch", "Which architecture", unique(key[2] for key in keys))
     keys = [key for key in keys if key[2] == options["arch"]]
     choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
+    if options["op"] == "custom":
+        from pipegen.cli.new_graph import ask_graph
+
+        return name, ask_graph(name, options)
     stream = options["op"] == "stream"
     mixed = options["op"] == "mixed_gemm"
     further = {"gemm": ["e4m3", "e5m2"], "stream": ["f32"]}

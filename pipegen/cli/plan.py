@@ -8,11 +8,13 @@ from pipegen.cli import console, print_json
 
 if TYPE_CHECKING:
     from pipegen.planning import Plan
+    from pipegen.planning.custom.numbers import Numbers
 
 EPILOG = """\b
 Examples:
   pipegen plan kernels/gemm.toml
   pipegen plan kernels/gemm.toml --format json
+  pipegen plan kernels/my_graph.toml --svg graph.svg
 """
 
 
@@ -21,16 +23,55 @@ Examples:
 @click.option(
     "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-def command(file: Path, output: str) -> None:
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    help='Also draw the roles and rings of an op = "custom" into this file.',
+)
+def command(file: Path, output: str, svg: Path | None) -> None:
     """Show every derived number of FILE with its formula, and what limits the stages."""
     from pipegen.description_file import load_description
     from pipegen.planning import plan
 
     made = plan(load_description(file))
+    if svg is not None:
+        write_svg(made, svg)
     if output == "json":
         print_json(as_data(made))
     else:
         show(made)
+
+
+def graph_numbers(made: "Plan") -> "Numbers | None":
+    """The numbers of a custom kernel's graph; None for other ops, whose graph is the template's."""
+    from pipegen.planning.custom.numbers import Numbers
+    from pipegen.planning.custom.reading import read_graph
+
+    graph = read_graph(made.description) if made.description.kernel.op == "custom" else None
+    return (
+        Numbers(graph, made.description.kernel.arch, made.description.kernel.backend)
+        if graph
+        else None
+    )
+
+
+def write_svg(made: "Plan", path: Path) -> None:
+    """Draw the graph of a custom kernel. Raises InputError for other ops and unwritable paths."""
+    from pipegen.errors import InputError, Problem
+    from pipegen.planning.custom.draw import draw_svg
+
+    numbers = graph_numbers(made)
+    if numbers is None:
+        op = made.description.kernel.op
+        raise InputError(
+            Problem(f'only op = "custom" has a graph of its own to draw, not {op}', file="--svg")
+        )
+    try:
+        path.write_text(draw_svg(numbers, made.name), encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            Problem(f"cannot be written: {error.strerror or error}", file=str(path))
+        ) from None
 
 
 def as_data(made: "Plan") -> dict[str, Any]:
@@ -82,6 +123,15 @@ def show(made: "Plan") -> None:
     kernel = made.description.kernel
     out.print(f"{made.name}: {kernel.op}, {kernel.backend}, {kernel.arch}, {kernel.style}")
     out.print(f"template: templates/{made.template}\n")
+
+    numbers_of_graph = graph_numbers(made)
+    if numbers_of_graph is not None:
+        from pipegen.planning.custom.draw import draw_text
+
+        click.echo("Graph")
+        for line in draw_text(numbers_of_graph).splitlines():
+            click.echo(f"  {line}")
+        click.echo()
 
     pipelines = Table(title="Pipelines", title_justify="left", box=box.SIMPLE)
     for heading in ("name", "producer -> consumer", "class", "stages", "B/stage", "tx_count"):

@@ -44,6 +44,10 @@ def resolve(description: KernelDescription) -> KernelDescription:
     family = family_of(description)
     if family is None:
         return KernelDescription.model_validate(data)
+    if kernel["op"] == "custom":
+        for name, given in description.role.items():
+            if "warps" not in given.model_fields_set:
+                data["role"][name]["warps"] = 0  # the usual number of the role's kind
     for role in family.roles:
         data["role"].setdefault(role, Role().model_dump())
     family.fill(data)

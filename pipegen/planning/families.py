@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipegen.description import KernelDescription
+from pipegen.planning.custom.plan import fill_custom, plan_custom
 from pipegen.planning.gemm_cp_async_defaults import fill_gemm_cp_async
 from pipegen.planning.gemm_defaults import fill_gemm
 from pipegen.planning.gemm_pallas_defaults import fill_gemm_pallas
@@ -45,6 +46,8 @@ MIXED_RULES = frozenset(
     ("PG201", "PG205", "PG250", "PG251", "PG252", "PG253", "PG254", "PG401", "PG403")
 )
 
+# [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
+CUSTOM_RULES = frozenset(("PG270", "PG271", "PG272", "PG274", "PG273", "PG275", "PG276"))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
@@ -103,6 +106,8 @@ FAMILIES: dict[str, Family] = {
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
+    "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
+    "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
     "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
     "reduce_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows),
     "mixed_gemm_sm90": Family(

@@ -40,15 +40,14 @@ def pallas_call_budget(description: KernelDescription) -> SmemBudget:
         barriers = stages * MBARRIER_BYTES
         return ring + align_up(buffers * buffer, SWIZZLE_128B_ALIGNMENT) + barriers
 
-    stages, buffers = (description.pipeline[name].stages for name in ("mainloop", "epilogue"))
+    asked, buffers = (description.pipeline[name].stages for name in ("mainloop", "epilogue"))
     # The ring first: it works for all of K, the buffers once for each tile.
-    held = 1 if buffers == "auto" else buffers
+    least = 1 if buffers == "auto" else buffers
     possible = range(1, min(MOST_STAGES, capacity // max(1, sum(operands))) + 1)
-    fitting = max((count for count in possible if total(count, held) <= capacity), default=0)
-    chosen = fitting if stages == "auto" else stages
-    choices = tuple(b for b in range(1, subtiles + 1) if total(chosen, b) <= capacity)
-    if buffers == "auto":
-        held = max(choices, default=1)
+    fitting = [count for count in possible if total(count, least) <= capacity]
+    stages = max(fitting, default=0) if asked == "auto" else asked
+    choices = tuple(count for count in range(1, subtiles + 1) if total(stages, count) <= capacity)
+    held = max(choices, default=1) if buffers == "auto" else buffers
     return SmemBudget(
         capacity=capacity,
         a_bytes=operands[0],
@@ -56,6 +55,6 @@ def pallas_call_budget(description: KernelDescription) -> SmemBudget:
         buffer_bytes=buffer,
         epi_tile_mn=(m, columns),
         subtiles=subtiles,
-        split=SmemSplit(chosen, held, chosen * MBARRIER_BYTES, total(chosen, held)),
+        split=SmemSplit(stages, held, stages * MBARRIER_BYTES, total(stages, held)),
         buffer_choices=choices,
     )

@@ -31,7 +31,8 @@ def _distance(template: Template, description: KernelDescription) -> tuple[int, 
 def misfits(template: Template, description: KernelDescription) -> int:
     """How many things that the description asks for the template does not have."""
     graph = [name for name, _, _ in template.pipelines]
-    count = sum(name not in graph for name in description.pipeline)
+    own = template.op == "custom"  # the graph is the description's
+    count = 0 if own else sum(name not in graph for name in description.pipeline)
     count += _other_pairs(template, description)
     return count + sum(
         option_value(description, option) not in template.values(option) for option in OPTIONS
@@ -105,6 +106,8 @@ def same_pair(asked: tuple[str, str], pair: tuple[str, str], arch: str) -> bool:
 def option_value(description: KernelDescription, option: str) -> object:
     """The value of an option key; the usual one where its section is not described."""
     value: object = description
+    if description.kernel.op == "custom" and option.startswith(("pipeline.", "role.")):
+        return OPTIONS[option]  # a ring or a role of the user's own that has such a name
     for part in option.split("."):
         if isinstance(value, dict):
             if part not in value:

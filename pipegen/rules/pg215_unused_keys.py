@@ -6,6 +6,8 @@ What it checks
     registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
     keys of [stream] and [reduce] in all others; in_flight and delay_release of pipelines, split and
     memory_thread_idx of roles where the template does not have them.
+    What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
+    what only other ops have.
 
 Why
     The kernel would be the same with and without such a key: what it asks for would be ignored,
@@ -31,8 +33,12 @@ RARE = {"pipeline": ("in_flight", "delay_release"), "role": ("split", "memory_th
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     op = description.kernel.op
-    unused = _unused_without_mma(description) if op in ("stream", "reduce") else {}
-    unused |= _unused_sections(description)
+    if op == "custom":
+        unused = _unused_by_custom(description)
+    else:
+        unused = _only_of_graphs(description)
+        unused |= _unused_without_mma(description) if op in ("stream", "reduce") else {}
+        unused |= _unused_sections(description)
     unused |= _of_other_families(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
@@ -83,4 +89,39 @@ def _of_other_families(description: KernelDescription) -> dict[str, object]:
                 key, value = f"{section}.{name}.{word}", getattr(entry, word)
                 if value is not None and family and key not in family.keys:
                     found[key] = value
+    return found
+
+
+def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that describe the user's own graph."""
+    found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    for section, keys in (
+        ("pipeline", ("edge", "holds", "dtype", "shape")),
+        ("role", ("kind", "body", "start", "finish")),
+    ):
+        for name, entry in getattr(description, section).items():
+            for key in keys:
+                if getattr(entry, key) is not None:
+                    found[f"{section}.{name}.{key}"] = getattr(entry, key)
+    return found
+
+
+def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that belong to the other ops: anything but its usual value."""
+    usual = KernelDescription(kernel=description.kernel)
+    found: dict[str, object] = {}
+    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role"}
+    for section in KernelDescription.model_fields.keys() - own:
+        given, plain = getattr(description, section), getattr(usual, section)
+        for key in type(given).model_fields:
+            value = getattr(given, key)
+            filled_in = section == "dtype" and key == "acc" and value == "f32"
+            if value != getattr(plain, key) and not filled_in:
+                found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
+    if description.tile.k is not None:
+        found["tile.k"] = description.tile.k
+    for name, ring in description.pipeline.items():
+        for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = True
     return found

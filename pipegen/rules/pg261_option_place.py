@@ -27,7 +27,9 @@ GENERAL = True
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
-    for section in ("pipeline", "role"):
+    # Of a custom kernel each role has its own number of warps (rule PG273).
+    sections = ("pipeline",) if description.kernel.op == "custom" else ("pipeline", "role")
+    for section in sections:
         words = {key.rpartition(".")[2] for key in OPTIONS if key.startswith(f"{section}.")}
         for name, entry in getattr(description, section).items():
             for word in sorted(words):

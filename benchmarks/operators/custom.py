@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emitted `custom` modules: whatever their `reference` says of the tensors that they read."""
+
+from pathlib import Path
+
+import torch
+
+from operators import TORCH, Call, Size, description, load, poisoned
+
+PEER = "torch (copy_ of each result)"
+UNIT = "TB/s"
+TYPES = {**TORCH, "i8": torch.int8}
+
+
+class Operator:
+    """One custom module with its tensors; `out_type` is the widest error that any step may have."""
+
+    def __init__(self, path: Path) -> None:
+        text = description(path)
+        self.tensors = text["tensor"]
+        self.read = [name for name, tensor in self.tensors.items() if "read" in tensor]
+        self.written = [name for name, tensor in self.tensors.items() if "write" in tensor]
+        dtypes = [tensor.get("dtype", "bf16") for tensor in self.tensors.values()]
+        dtypes += [ring.get("dtype", "f32") for ring in text["pipeline"].values()]
+        self.out_type = "f32" if set(dtypes) <= {"f32", "i8"} else "bf16"
+        kinds = [role.get("kind") for role in text.get("role", {}).values()]
+        # TMA stores whole 16 bytes; threads store any N.
+        self.any_n = "tma_store" not in kinds
+        self.module = load(path)
+        self.tile = (self.module.TILE_M, self.module.TILE_N)
+
+    def type_of(self, name: str) -> torch.dtype:
+        return TYPES[self.tensors[name].get("dtype", "bf16")]
+
+    def shape_of(self, name: str, size: Size) -> tuple[int, ...]:
+        symbols = self.tensors[name].get("shape", "M, N").split(",")
+        return tuple(size[symbol.strip().lower()] for symbol in symbols)
+
+    def operands(self, size: Size) -> list[torch.Tensor]:
+        """The tensors that are read, their rows longer than the matrix."""
+        found = []
+        for name in self.read:
+            shape, dtype = self.shape_of(name, size), self.type_of(name)
+            longer = (*shape[:-1], (shape[-1] // 16 + 1) * 16)
+            if dtype == torch.int8:
+                values = torch.randint(-100, 101, longer, device="cuda")
+            else:
+                values = torch.randn(longer, device="cuda")
+            found.append(values.to(dtype)[..., : shape[-1]])
+        return found
+
+    def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The module's own, in float64."""
+        m, n = next(each.shape for each in operands if each.ndim == 2)
+        wanted = self.module.reference(torch, m, n, *(each.double() for each in operands))
+        return [wanted[name] for name in self.written]
+
+    def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
+        """The results, in memory that held NaN before; all around them must still hold NaN."""
+        given = dict(zip(self.read, operands, strict=True))
+        around, results = {}, {}
+        for name in self.written:
+            shape = self.shape_of(name, size)
+            longer = (*(s + 1 for s in shape[:-1]), (shape[-1] // 16 + 1) * 16)
+            around[name] = poisoned(longer, self.type_of(name))
+            results[name] = around[name][tuple(slice(0, s) for s in shape)]
+        self.module.custom(*({**given, **results}[name] for name in self.tensors))
+        for name, whole in around.items():
+            beside = whole.isnan()
+            beside[tuple(slice(0, s) for s in results[name].shape)] = True
+            if not beside.all():
+                raise AssertionError(f"wrote beside {name}: {size}")
+        return list(results.values())
+
+    def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
+        """One launch, and the wait for all."""
+        given = dict(zip(self.read, operands, strict=True))
+        for name in self.written:
+            shape = self.shape_of(name, size)
+            given[name] = torch.empty(shape, device="cuda", dtype=self.type_of(name))
+        return (
+            lambda: self.module.custom(*(given[name] for name in self.tensors)),
+            torch.cuda.synchronize,
+        )
+
+    def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
+        """A device copy of the first matrix: what the memory gives."""
+        first = next(each for each in operands if each.ndim == 2)
+        out = torch.empty(first.shape, device="cuda", dtype=first.dtype)
+        return lambda: out.copy_(first)
+
+    def work(self, size: Size) -> int:
+        """Bytes read and written."""
+        total = 0
+        for name in self.tensors:
+            elements = 1
+            for extent in self.shape_of(name, size):
+                elements *= extent
+            total += elements * self.type_of(name).itemsize
+        return total
+
+    def sizes(self) -> list[tuple[str, Size]]:
+        """From the module's tile."""
+        tm, tn = self.tile
+        chosen = [
+            ("one tile", tm, tn),
+            ("fewer panels than blocks", tm * 3, tn * 5),
+            ("several panels a block", tm * 132 * 3, tn * 2),
+            ("many tiles a panel", tm * 7, tn * 33),
+            ("tail in M", tm * 3 + 1, tn * 2),
+            ("tail in N", tm * 2, tn * 3 + 16),
+            ("tails everywhere", tm * 5 - 3, tn * 7 - 16),
+            ("one row", 1, tn * 9),
+            ("smaller than a tile", 3, 16),
+            ("large", 8192, 8192),
+        ]
+        if self.any_n:
+            chosen += [("odd N", tm * 2, tn * 3 + 1), ("odd M and N", tm * 4 - 1, tn * 5 - 1)]
+        return [(what, {"m": m, "n": n, "k": 1, "l": 1}) for what, m, n in chosen]

@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: custom | pallas | sm_90a
+# template: pallas/custom.py.j2 3629a944b7d2
+# text: d22909d952ef
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "custom"
+#   backend = "pallas"
+#   arch = "sm_90a"
+#   name = "pallas_custom_sm90_add_two"
+#
+#   [tile]
+#   m = 64
+#   n = 128
+#
+#   [tensor.x]
+#   read = "left"
+#
+#   [tensor.y]
+#   dtype = "f32"
+#   read = "right"
+#
+#   [tensor.out]
+#   dtype = "f32"
+#   write = "save"
+#   expect = "x * y"
+#
+#   [tensor.twice]
+#   write = "double"
+#   expect = "2 * x * y"
+#
+#   [pipeline.x]
+#   stages = 3
+#   edge = "left -> times"
+#
+#   [pipeline.y]
+#   stages = 2
+#   edge = "right -> times"
+#
+#   [pipeline.product]
+#   stages = 2
+#   edge = "times -> save, double"
+#   dtype = "f32"
+#
+#   [role.save]
+#   kind = "tma_store"
+#
+#   [role.times]
+#   body = "product[...] = x[...].astype(jnp.float32) * y[...]"
+#
+#   [role.double]
+#   body = "twice[...] = (product[...] * 2.0).astype(twice.dtype)"
+"""A custom graph of roles for Hopper (sm_90a) in Pallas (Mosaic GPU).
+
+A CTA takes tiles of 64 x 128, one after the other. Every role is a warpgroup with its own
+loop over them; rings of SMEM stages connect the roles. What a role computes is its body, a function
+under "Yours": replacing it never touches the protocol.
+
+Roles
+  times                warpgroup 0  computes: x, y -> product, once a tile
+  double               warpgroup 1  computes: product -> twice, once a tile
+  left                 warpgroup 2  loads by TMA: x -> x, once a tile
+  right                warpgroup 3  loads by TMA: y -> y, once a tile
+  save                 warpgroup 4  stores by TMA: product -> out, once a tile
+
+Pipelines (plgpu.Barrier)
+  ring                 stages  a stage is full, and empty, after
+  x                    3       1 copies, 1 warpgroups
+  y                    2       1 copies, 1 warpgroups
+  product              2       1 warpgroups, 2 warpgroups
+
+  x                    left -> times
+  y                    right -> times
+  product              times -> save, double
+
+Timeline of a CTA
+  times                each tile: wait x, wait y, fill product, release x, release y
+  double               each tile: wait product, store twice, release product
+  left                 each tile: fill x
+  right                each tile: fill y
+  save                 each tile: wait product, store out, release product
+
+Constraints
+  All matrices are (M, N), M a multiple of 64 and N of 128.
+
+Run
+  python pallas_custom_sm90_add_two.py
+  compares with numpy, on an H100 or H200; --compile-only and --interpret need no GPU.
+"""
+
+import argparse
+import functools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Lets XLA compile for a GPU that is not there; read when jax is imported.
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+X_DTYPE = jnp.bfloat16
+Y_DTYPE = jnp.float32
+OUT_DTYPE = jnp.float32
+TWICE_DTYPE = jnp.bfloat16
+
+TILE_M, TILE_N = 64, 128  # elements of a tile; 196720 B of SMEM a CTA
+# x: left -> times
+X_STAGES = 3
+X_FULL, X_EMPTY = 1, 1  # arrivals of copies, of warpgroups
+# y: right -> times
+Y_STAGES = 2
+Y_FULL, Y_EMPTY = 1, 1  # arrivals of copies, of warpgroups
+# product: times -> save, double
+PRODUCT_STAGES = 2
+PRODUCT_FULL, PRODUCT_EMPTY = 1, 2  # arrivals of copies, of warpgroups
+
+
+# ==== Yours: the bodies ==========================================================================
+def times(x, y, product):
+    """Yours.
+
+    x: a stage to read
+    y: a stage to read
+    product: a tile to write
+    """
+    product[...] = x[...].astype(jnp.float32) * y[...]
+
+
+def double(product, twice):
+    """Yours.
+
+    product: a stage to read
+    twice: a tile to write
+    """
+    twice[...] = (product[...] * 2.0).astype(twice.dtype)
+
+
+# ==== The protocol ===============================================================================
+def wait(full, step, stages: int):
+    """A consumer's wait for the step-th stage; returns its place in the ring."""
+    stage = lax.rem(step, jnp.int32(stages))
+    plgpu.barrier_wait(full.at[stage])
+    return stage
+
+
+def acquire(empty, step, stages: int):
+    """A producer's wait until the step-th stage is empty, as the first lap's are; its place."""
+    stage = lax.rem(step, jnp.int32(stages))
+
+    @pl.when(step >= stages)
+    def _():
+        plgpu.barrier_wait(empty.at[stage])
+
+    return stage
+
+
+def custom_kernel(
+    x_gmem,
+    y_gmem,
+    out_gmem,
+    twice_gmem,
+    x_smem,
+    y_smem,
+    product_smem,
+    twice_buffer,
+    x_full,
+    x_empty,
+    y_full,
+    y_empty,
+    product_full,
+    product_empty,
+):
+    m_size, n_size = out_gmem.shape
+    tiles_n = n_size // TILE_N
+    tiles = m_size // TILE_M * tiles_n
+    first, grid = lax.axis_index("cta"), lax.axis_size("cta")
+    # The CTA's tiles: the same number for every role, so that all barriers come to their end.
+    trips = lax.div(tiles - first + grid - 1, grid)
+    role = lax.axis_index("role")
+
+    def place(step):
+        """Rows and columns of the tile that comes step-th."""
+        m, n = (part(first + step * grid, tiles_n) for part in (lax.div, lax.rem))
+        return pl.ds(m * TILE_M, TILE_M), pl.ds(n * TILE_N, TILE_N)
+
+    def tail(empty, stages: int):
+        """Waits until the last lap's stages have been released: no arrive is left pending."""
+
+        @pl.loop(lax.max(trips - stages, 0), trips)
+        def _(step):
+            plgpu.barrier_wait(empty.at[lax.rem(step, jnp.int32(stages))])
+
+    # ---- times -------------------------------------------------------------------------------
+    @pl.when(role == 0)
+    def _():
+        @pl.loop(0, trips)
+        def _(step):
+            x_stage = wait(x_full, step, X_STAGES)
+            y_stage = wait(y_full, step, Y_STAGES)
+            product_stage = acquire(product_empty, step, PRODUCT_STAGES)
+            times(x_smem.at[x_stage], y_smem.at[y_stage], product_smem.at[product_stage])
+            # Publishes to the other warpgroups, and to TMA, which is another proxy.
+            plgpu.commit_smem()
+            plgpu.barrier_arrive(product_full.at[product_stage])
+            plgpu.barrier_arrive(x_empty.at[x_stage])
+            plgpu.barrier_arrive(y_empty.at[y_stage])
+
+        tail(product_empty, PRODUCT_STAGES)
+
+    # ---- double ------------------------------------------------------------------------------
+    @pl.when(role == 1)
+    def _():
+        @pl.loop(0, trips)
+        def _(step):
+            product_stage = wait(product_full, step, PRODUCT_STAGES)
+            # The last stores have read their buffers.
+            plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+            double(product_smem.at[product_stage], twice_buffer)
+            # Publishes to the other warpgroups, and to TMA, which is another proxy.
+            plgpu.commit_smem()
+            plgpu.barrier_arrive(product_empty.at[product_stage])
+            plgpu.copy_smem_to_gmem(twice_buffer, twice_gmem.at[place(step)])
+
+        plgpu.wait_smem_to_gmem(0)
+
+    # ---- left --------------------------------------------------------------------------------
+    @pl.when(role == 2)
+    def _():
+        @pl.loop(0, trips)
+        def _(step):
+            x_stage = acquire(x_empty, step, X_STAGES)
+            plgpu.copy_gmem_to_smem(x_gmem.at[place(step)], x_smem.at[x_stage], x_full.at[x_stage])
+
+        tail(x_empty, X_STAGES)
+
+    # ---- right -------------------------------------------------------------------------------
+    @pl.when(role == 3)
+    def _():
+        @pl.loop(0, trips)
+        def _(step):
+            y_stage = acquire(y_empty, step, Y_STAGES)
+            plgpu.copy_gmem_to_smem(y_gmem.at[place(step)], y_smem.at[y_stage], y_full.at[y_stage])
+
+        tail(y_empty, Y_STAGES)
+
+    # ---- save --------------------------------------------------------------------------------
+    @pl.when(role == 4)
+    def _():
+        @pl.loop(0, trips)
+        def _(step):
+            product_stage = wait(product_full, step, PRODUCT_STAGES)
+            plgpu.copy_smem_to_gmem(product_smem.at[product_stage], out_gmem.at[place(step)])
+            plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+            plgpu.barrier_arrive(product_empty.at[product_stage])
+
+        plgpu.wait_smem_to_gmem(0)
+
+
+@functools.partial(jax.jit, static_argnames=("sm_count", "interpret"))
+def launch(x, y, sm_count: int, interpret=None):
+    """`custom` of operands that are known to be right. Compiles once for each shape."""
+    shape = x.shape
+    kernel = plgpu.kernel(
+        custom_kernel,
+        out_type=[
+            jax.ShapeDtypeStruct(shape, OUT_DTYPE),
+            jax.ShapeDtypeStruct(shape, TWICE_DTYPE),
+        ],
+        scratch_types=[
+            plgpu.SMEM((X_STAGES, TILE_M, TILE_N), jnp.bfloat16),
+            plgpu.SMEM((Y_STAGES, TILE_M, TILE_N), jnp.float32),
+            plgpu.SMEM((PRODUCT_STAGES, TILE_M, TILE_N), jnp.float32),
+            plgpu.SMEM((TILE_M, TILE_N), TWICE_DTYPE),
+            plgpu.Barrier(num_arrivals=X_FULL, num_barriers=X_STAGES),
+            plgpu.Barrier(num_arrivals=X_EMPTY, num_barriers=X_STAGES),
+            plgpu.Barrier(num_arrivals=Y_FULL, num_barriers=Y_STAGES),
+            plgpu.Barrier(num_arrivals=Y_EMPTY, num_barriers=Y_STAGES),
+            plgpu.Barrier(num_arrivals=PRODUCT_FULL, num_barriers=PRODUCT_STAGES),
+            plgpu.Barrier(num_arrivals=PRODUCT_EMPTY, num_barriers=PRODUCT_STAGES),
+        ],
+        grid=(sm_count,),
+        grid_names=("cta",),
+        num_threads=5,
+        thread_name="role",
+        compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
+        interpret=interpret,
+    )
+    return kernel(x, y)
+
+
+def check_operands(x, y):
+    """Raises if `custom` cannot take these operands, naming what is wrong."""
+    operands = {
+        "x": (x, X_DTYPE),
+        "y": (y, Y_DTYPE),
+    }
+    shapes = {name: x.shape for name, (x, _) in operands.items()}
+    for name, (x, dtype) in operands.items():
+        if x.dtype != dtype:
+            raise TypeError(f"{name}.dtype={x.dtype}: must be {jnp.dtype(dtype).name}")
+        if x.ndim != 2 or 0 in x.shape or x.shape[0] % TILE_M or x.shape[1] % TILE_N:
+            rule = f"must be (M, N), multiples of {TILE_M} and {TILE_N}"
+            raise ValueError(f"{name}.shape={x.shape}: {rule}")
+    if len(set(shapes.values())) > 1:
+        raise ValueError(f"{shapes=}: must be the same")
+
+
+def custom(x, y):
+    """Returns [out, twice] from x, y, (M, N) each.
+
+    Runs on JAX's default device, and within a jax.jit too.
+    """
+    check_operands(x, y)
+    device = jax.devices()[0]
+    if device.platform != "gpu":
+        raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
+    return launch(x, y, sm_count=device.core_count)
+
+
+def reference(x, y):
+    """What `custom` should return, in float64, by name; takes numpy's float64 arrays."""
+    return {
+        "out": x * y,
+        "twice": 2 * x * y,
+    }
+
+
+def check(run, m: int, n: int) -> bool:
+    """Compares one size with the reference. `run` is `custom` or does the same."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    inputs = [
+        jnp.asarray(rng.standard_normal((m, n), np.float32), X_DTYPE),
+        jnp.asarray(rng.standard_normal((m, n), np.float32), Y_DTYPE),
+    ]
+    check_operands(*inputs)
+    expected = reference(*(np.asarray(each).astype(np.float64) for each in inputs))
+    for wanted in expected.values():
+        # XLA allocates the results, and is likely to take this memory: what is not written is NaN.
+        jnp.full(wanted.shape, jnp.nan, jnp.float32).block_until_ready().delete()
+    passed = True
+    for (name, wanted), out in zip(expected.items(), run(*inputs)):
+        out = np.asarray(out).astype(np.float64)
+        error = np.linalg.norm(out - wanted) / np.linalg.norm(wanted)
+        right = bool(error <= 1e-2)  # never true for NaN
+        verdict = f"relative error {error:.1e}, limit 1e-2"
+        passed = passed and right
+        print(f"{'PASS' if right else 'FAIL'} {m=} {n=} {name}: {verdict}")
+    return passed
+
+
+def compile_only(m: int, n: int):
+    """Compiles `launch` to a cubin for a GPU that need not be there."""
+    from jax.experimental import topologies
+
+    topology = topologies.get_topology_desc(
+        "gpu",
+        "cuda",
+        topology="1x1x1",
+        # What XLA asks a GPU about itself (a text-format GpuTargetConfigProto).
+        target_config="""
+            platform_name: "CUDA"
+            gpu_device_info {
+              cuda_compute_capability { major: 9 minor: 0 }
+              core_count: 132
+              fpus_per_core: 128
+              clock_rate_ghz: 1.98
+              memory_bandwidth: 4800000000000
+              device_memory_size: 150000000000
+              l2_cache_size: 62914560
+              shared_memory_per_core: 233472
+              shared_memory_per_block: 49152
+              shared_memory_per_block_optin: 232448
+              registers_per_core_limit: 65536
+              registers_per_block_limit: 65536
+              threads_per_warp: 32
+              threads_per_core_limit: 2048
+              threads_per_block_limit: 1024
+              block_dim_limit_x: 2147483647
+              block_dim_limit_y: 65535
+              block_dim_limit_z: 65535
+            }
+        """,
+    )
+    device = topology.devices[0]
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    operands = [
+        jax.ShapeDtypeStruct((m, n), dtype, sharding=sharding)
+        for dtype in (
+            X_DTYPE,
+            Y_DTYPE,
+        )
+    ]
+    launch.trace(*operands, sm_count=device.core_count).lower().compile()
+
+
+def size(text: str) -> tuple:
+    m, n = map(int, text.split(","))
+    return m, n
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--interpret", action="store_true", help="runs on the CPU")
+    parser.add_argument("--size", type=size, metavar="M,N", action="append")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        jax.config.update("jax_platforms", "cpu")  # look for no GPU
+        for sizes in arguments.size or [(4096, 4096)]:
+            compile_only(*sizes)
+        print("PASS compiles for sm_90a")
+        return 0
+    if arguments.interpret:
+        if not hasattr(plgpu, "InterpretGPUParams"):
+            print(f"SKIP jax {jax.__version__} has no public interpreter, 0.11 has")
+            return 0
+        jax.config.update("jax_platforms", "cpu")
+        # Few CTAs, so that each takes several tiles. Prints "RACE DETECTED" if there is one.
+        interpret = plgpu.InterpretGPUParams(detect_races=True)
+        run = functools.partial(launch, sm_count=2, interpret=interpret)
+    elif getattr(jax.devices()[0], "compute_capability", "") != "9.0":
+        print("SKIP no GPU of compute capability 9.0 (--compile-only works without)")
+        return 0
+    else:
+        run = custom
+    few = [(TILE_M, TILE_N), (TILE_M * 5, TILE_N * 3)]
+    many = [] if arguments.interpret else [(TILE_M * 33, TILE_N * 5), (TILE_M * 64, TILE_N * 32)]
+    try:
+        passed = [check(run, *sizes) for sizes in arguments.size or few + many]
+    except ValueError as error:
+        parser.error(str(error))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

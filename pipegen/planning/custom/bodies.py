@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bodies of a custom kernel: those of the description, else the identity; and what comes of it.
+
+The identity hands on what it takes. Of several inputs it makes the sum, of a row vector or column
+vector the matrix that repeats it, and where the result has rows only, the sums of rows.
+"""
+
+import textwrap
+from dataclasses import dataclass
+
+from pipegen.planning.custom.code import arguments_of, field_of, upper
+from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function of the emitted file: its arguments with types, docstring and lines."""
+
+    name: str
+    arguments: str
+    docstring: list[str]
+    lines: list[str]
+
+    @property
+    def summary(self) -> str:
+        """The docstring's first line."""
+        return self.docstring[0]
+
+    @property
+    def details(self) -> list[str]:
+        """Its other lines, as they stand in the function."""
+        return [f"    {line}" if line else "" for line in self.docstring[1:]]
+
+
+def bodies_of(graph: Graph) -> list[Body]:
+    """The functions of all roles that compute, each with its finish where it keeps something."""
+    found = []
+    for role in graph.roles:
+        if role.kind == "thread":
+            found.append(_body(role))
+            if role.kept:
+                found.append(_finish(role))
+    return found
+
+
+def _body(role: RoleNode) -> Body:
+    names = [f"{name}: cute.Tensor" for name in arguments_of(role)]
+    if role.every == "tile":
+        names.append("columns: cutlass.Int32")
+    names.append("thread: cutlass.Int32")
+    held = [_said(part, ring) for ring in role.inputs for part in ring.parts]
+    made = [part for ring in role.outputs for part in ring.parts if part not in role.kept]
+    words = [
+        *held,
+        *(f"{part.name}: this thread's part of the tile in GMEM" for part in role.reads),
+        *(f"{part.name}: the stage to fill" for part in made),
+        *(
+            f"{part.name}: this thread's part, which is stored"
+            for part in role.writes
+            if part not in role.kept
+        ),
+        *(f"{part.name}: ROWS f32 that this thread keeps over a panel" for part in role.kept),
+    ]
+    if role.every == "tile":
+        words.append("columns: of the matrix, from this tile's first on")
+    what = "Yours" if role.body else "Yours; as written, the identity"
+    return Body(
+        role.name,
+        ", ".join(names),
+        [f"{what}. {upper(role.name)}_WARPS warps; this is thread `thread` of them.", "", *words],
+        textwrap.dedent(role.body).strip().splitlines() if role.body else identity(role),
+    )
+
+
+def _said(part: Part, ring: Ring) -> str:
+    rows = "TILE_M" if "M" in part.dims else "1"
+    columns = "TILE_N" if "N" in part.dims else "1"
+    held = f"{part.name}, " if part.name != ring.name else ""
+    return f"{field_of(ring, part)}: a stage, {held}({rows}, {columns}) {part.dtype} in SMEM"
+
+
+def _finish(role: RoleNode) -> Body:
+    names = [f"{part.name}: cute.Tensor" for part in role.kept]
+    lines = textwrap.dedent(role.finish).strip().splitlines() if role.finish else []
+    if not lines:
+        lines = [f"for i in cutlass.range_constexpr({upper(role.name)}_ROWS):"]
+        lines += [
+            f"    {part.name}[i] = cute.arch.warp_reduction_sum({part.name}[i])"
+            for part in role.kept
+        ]
+    what = "Yours" if role.finish else "Yours; as written, the sum over a warp's lanes"
+    return Body(
+        f"{role.name}_finish",
+        ", ".join([*names, "thread: cutlass.Int32"]),
+        [f"{what}.", "", "Ends a panel: lane 0 of each warp stores what it has then."],
+        lines,
+    )
+
+
+def identity(role: RoleNode) -> list[str]:
+    """The lines that hand on what a role takes."""
+    inputs = [
+        (part.dims, f"load_part({field_of(ring, part)}, {upper(role.name)}_WARPS, thread)")
+        for ring in role.inputs
+        for part in ring.parts
+    ]
+    inputs += [(part.dims, f"{part.name}.load().to(cutlass.Float32)") for part in role.reads]
+    lines = []
+    made = [part for ring in role.outputs for part in ring.parts]
+    # A panel's vector has no columns that could lie outside: it is no part of a row's sum.
+    summed = [word for dims, word in inputs if "N" in dims]
+    wide = [part for part in (*made, *role.writes) if part not in role.kept]
+    if wide:
+        lines.append(f"values = {' + '.join(word for _, word in inputs)}")
+        needed = {symbol for part in wide for symbol in part.dims}
+        if not any(needed <= set(dims) for dims, _ in inputs):
+            rows = f"{upper(role.name)}_ROWS" if "M" in needed else "1"
+            lines.append(f"values = values.broadcast_to(({rows}, VECTOR))")
+    for part in made:
+        if part not in role.kept:
+            lines.append(f"store_part(values, {part.name}, {upper(role.name)}_WARPS, thread)")
+    for part in role.writes:
+        if part not in role.kept:
+            lines.append(f"{part.name}.store(values.to({part.name}.element_type))")
+    if role.kept:
+        lines.append(f"row_values = {' + '.join(summed)}")
+        lines += [f"add_rows(row_values, {part.name}, columns, thread)" for part in role.kept]
+    return lines
+
+
+def expected(graph: Graph) -> dict[str, str]:
+    """What identity bodies write to each tensor, as a torch expression of what is read."""
+    made: dict[tuple[str, str], str] = {}
+
+    def of_part(part: Part, wide: bool) -> str:
+        """A part that is read, as a matrix where `wide`."""
+        if wide and part.dims == ("M",):
+            return f"{part.name}[:, None]"
+        return part.name
+
+    def of_ring_part(role: RoleNode, part: Part) -> tuple[str, tuple[str, ...]]:
+        """Expression and dims of what a role makes for `part`."""
+        inputs: list[tuple[str, tuple[str, ...]]] = []
+        for ring in role.inputs:
+            source = graph.role(ring.sources[0])
+            for held in ring.parts:
+                if source.kind == "thread":
+                    key = (source.name, ring.name)
+                    if key not in made:
+                        made[key] = of_ring_part(source, held)[0]
+                    inputs.append((made[key], held.dims))
+                else:
+                    inputs.append((held.name, held.dims))
+        inputs += [(read.name, read.dims) for read in role.reads]
+        if part in role.kept:
+            inputs = [each for each in inputs if "N" in each[1]] or inputs
+        wide = "N" in part.dims or part in role.kept
+        words = [f"{word}[:, None]" if wide and dims == ("M",) else word for word, dims in inputs]
+        text = " + ".join(words)
+        if wide and not any(set(dims) == {"M", "N"} for _, dims in inputs):
+            text = f"({text}).expand(m, n)"
+        elif len(words) > 1:
+            text = f"({text})"
+        return (f"{text}.sum(1)" if part in role.kept else text), part.dims
+
+    return {
+        part.name: (
+            of_ring_part(role, part)[0]
+            if role.kind == "thread"
+            else _through(graph, role, of_ring_part)
+        )
+        for role in graph.roles
+        for part in role.writes
+    }
+
+
+def _through(graph: Graph, role: RoleNode, of_ring_part) -> str:  # type: ignore[no-untyped-def]
+    """What a TMA store writes: its ring's tiles as they are."""
+    ring = role.inputs[0]
+    source = graph.role(ring.sources[0])
+    held = ring.parts[0]
+    text = of_ring_part(source, held)[0] if source.kind == "thread" else held.name
+    return str(text)

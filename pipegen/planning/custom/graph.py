@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph of a custom kernel: roles, and the rings that connect them. Plain data.
+
+A CTA takes panels of tile.m rows, one after the other, and walks over each panel's tiles of tile.n
+columns. What has columns comes once a tile; what has only rows comes once a panel.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Every = Literal["panel", "tile"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tile: what a stage holds of a tensor, or what a body writes. `dims` of ("M", "N")."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: str
+
+    @property
+    def every(self) -> Every:
+        """How often a CTA sees another one."""
+        return "tile" if "N" in self.dims else "panel"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A ring buffer between roles. `stages` is None where SMEM decides."""
+
+    name: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    parts: tuple[Part, ...]
+    producer: str
+    consumer: str
+    stages: int | None
+
+    @property
+    def every(self) -> Every:
+        """A stage is filled once a panel if nothing in it has columns."""
+        return "tile" if any(part.every == "tile" for part in self.parts) else "panel"
+
+    @property
+    def edge(self) -> str:
+        """`load -> sum, copy`"""
+        return f"{', '.join(self.sources)} -> {', '.join(self.targets)}"
+
+
+@dataclass(frozen=True)
+class RoleNode:
+    """One role: its warps, what it moves or computes, and the rings at its ends."""
+
+    name: str
+    kind: str
+    warps: int
+    registers: int
+    inputs: tuple[Ring, ...] = ()
+    outputs: tuple[Ring, ...] = ()
+    reads: tuple[Part, ...] = ()
+    writes: tuple[Part, ...] = ()
+    body: str | None = None
+    finish: str | None = None
+    start: float | None = None
+
+    @property
+    def every(self) -> Every:
+        """Whether the role has a loop over the tiles of a panel."""
+        ends = [ring.every for ring in (*self.inputs, *self.outputs)]
+        ends += [part.every for part in (*self.reads, *self.writes)]
+        return "tile" if "tile" in ends else "panel"
+
+    @property
+    def kept(self) -> tuple[Part, ...]:
+        """Results that a thread keeps over the tiles of a panel: those without columns."""
+        if self.kind != "thread" or self.every == "panel":
+            return ()
+        written = [part for ring in self.outputs for part in ring.parts] + list(self.writes)
+        return tuple(part for part in written if part.every == "panel")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All of a custom kernel. `tile` is (tile.m, tile.n)."""
+
+    roles: tuple[RoleNode, ...]
+    rings: tuple[Ring, ...]
+    tensors: tuple[Part, ...]
+    tile: tuple[int, int]
+    written: frozenset[str] = field(default_factory=frozenset)
+
+    def role(self, name: str) -> RoleNode:
+        """The role of that name; KeyError if there is none."""
+        return {role.name: role for role in self.roles}[name]
+
+    def ring(self, name: str) -> Ring:
+        """The ring of that name; KeyError if there is none."""
+        return {ring.name: ring for ring in self.rings}[name]
+
+    def cycle(self) -> tuple[Ring, ...]:
+        """Rings that lead from a role back to it; empty if the graph has no cycle."""
+        followed: set[str] = set()
+
+        def follow(role: str, path: tuple[Ring, ...], passed: tuple[str, ...]) -> tuple[Ring, ...]:
+            if role in passed:
+                return path[passed.index(role) :]
+            if role in followed:
+                return ()
+            for ring in self.rings:
+                if role in ring.sources:
+                    for target in ring.targets:
+                        found = follow(target, (*path, ring), (*passed, role))
+                        if found:
+                            return found
+            followed.add(role)
+            return ()
+
+        for role in self.roles:
+            if found := follow(role.name, (), ()):
+                return found
+        return ()
+
+
+def elements(part: Part, tile: tuple[int, int]) -> int:
+    """Elements of one tile of a part."""
+    m, n = tile
+    return (m if "M" in part.dims else 1) * (n if "N" in part.dims else 1)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A custom graph in Pallas: plgpu.kernel with explicit barriers, one warpgroup a role."""
+
+import textwrap
+from typing import Any
+
+from pipegen.description import KernelDescription
+from pipegen.planning.custom.bodies import Body, expected
+from pipegen.planning.custom.code import arguments_of, field_of, upper
+from pipegen.planning.custom.graph import Part, Ring, RoleNode
+from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.template import BANNER_END, WIDTH, column, timeline
+from pipegen.planning.stream.template import ARCHITECTURE
+from pipegen.vocabulary import DTYPE
+
+CONSTRUCT = "plgpu.Barrier"
+PLACE = "rows, columns"
+
+
+def pallas_values(description: KernelDescription, numbers: Numbers) -> dict[str, Any]:
+    """The fields of templates/pallas/custom.py.j2 for a description that keeps the rules."""
+    from pipegen.planning.custom.plan import does
+
+    graph, kernel = numbers.graph, description.kernel
+    architecture, gpus, major = ARCHITECTURE[kernel.arch]
+    own = any(role.body for role in graph.roles)
+    derived = {} if own else expected(graph)
+    read = [part for part in graph.tensors if part.name not in graph.written]
+    written = [part for part in graph.tensors if part.name in graph.written]
+    return {
+        "architecture": architecture,
+        "gpus": gpus,
+        "capability_major": major,
+        "sm_count": {"9": 132, "10": 148}[str(major)],
+        "compiled_only": kernel.arch == "sm_100a",
+        "roles": [
+            {
+                "name": role.name,
+                "index": index,
+                "banner": f"# ---- {role.name} ".ljust(BANNER_END, "-"),
+                "described": column(role.name, f"warpgroup {index}  {does(role)}"),
+                "timeline": column(role.name, timeline(role)),
+                "steps": role_steps(role),
+                "tails": role_tails(role),
+            }
+            for index, role in enumerate(graph.roles)
+        ],
+        "rings": [ring_values(numbers, ring) for ring in graph.rings],
+        "staged": [
+            {"name": part.name, "upper": upper(part.name)}
+            for role in graph.roles
+            if role.kind == "thread"
+            for part in role.writes
+        ],
+        "bodies": [body_of(role) for role in graph.roles if role.kind == "thread"],
+        "tensors": [tensor_values(part) for part in graph.tensors],
+        "inputs": [tensor_values(part) for part in read],
+        "outputs": [tensor_values(part) for part in written],
+        "kernel_arguments": ", ".join(
+            [
+                *(f"{part.name}_gmem" for part in (*read, *written)),
+                *(f"{field_of(ring, part)}_smem" for ring in graph.rings for part in ring.parts),
+                *(
+                    f"{part.name}_buffer"
+                    for role in graph.roles
+                    if role.kind == "thread"
+                    for part in role.writes
+                ),
+                *(f"{ring.name}_{side}" for ring in graph.rings for side in ("full", "empty")),
+            ]
+        ),
+        "read_names": ", ".join(part.name for part in read),
+        "written_names": ", ".join(part.name for part in written),
+        "first_written": written[0].name,
+        "read_first": read[0].name,
+        "read_types": ", ".join([*(f"{upper(part.name)}_DTYPE" for part in read), ""]).strip(),
+        "role_count": len(graph.roles),
+        "expectations": [
+            {
+                "name": part.name,
+                "text": description.tensor[part.name].expect or derived[part.name],
+            }
+            for part in written
+        ],
+        "exact": not own,
+        "close": own,
+        "tolerance": "1e-5" if all(part.dtype == "f32" for part in written) else "1e-2",
+    }
+
+
+def tensor_values(part: Part) -> dict[str, Any]:
+    """A tensor's names."""
+    return {"name": part.name, "upper": upper(part.name), "jax": DTYPE[part.dtype].jax}
+
+
+def ring_values(numbers: Numbers, ring: Ring) -> dict[str, Any]:
+    """A ring's constants, buffers and barriers."""
+    return {
+        "name": ring.name,
+        "upper": upper(ring.name),
+        "described": column(ring.name, ring.edge),
+        "comment": textwrap.wrap(f"{ring.name}: {ring.edge}", WIDTH),
+        "stages": numbers.stages(ring),
+        "full": numbers.full_count(ring),
+        "empty": numbers.empty_count(ring),
+        "row": f"{ring.name:<20} {numbers.stages(ring):<7} {numbers.full_count(ring)} "
+        f"{'copies' if ring.producer == 'tma' else 'warpgroups'}, "
+        f"{numbers.empty_count(ring)} warpgroups",
+        "buffers": [
+            {"field": field_of(ring, part), "jax": DTYPE[part.dtype].jax} for part in ring.parts
+        ],
+    }
+
+
+def slot(ring: Ring, part: Part) -> str:
+    """One stage of a ring's buffer."""
+    return f"{field_of(ring, part)}_smem.at[{ring.name}_stage]"
+
+
+def role_steps(role: RoleNode) -> list[str]:
+    """What a role does with the tile that comes step-th."""
+    lines = [
+        f"{r.name}_stage = wait({r.name}_full, step, {upper(r.name)}_STAGES)" for r in role.inputs
+    ]
+    lines += [
+        f"{r.name}_stage = acquire({r.name}_empty, step, {upper(r.name)}_STAGES)"
+        for r in role.outputs
+    ]
+    if role.kind == "tma":
+        for ring in role.outputs:
+            lines += [
+                f"plgpu.copy_gmem_to_smem({part.name}_gmem.at[place(step)], {slot(ring, part)}, "
+                f"{ring.name}_full.at[{ring.name}_stage])"
+                for part in ring.parts
+                if part in role.reads
+            ]
+        return lines
+    if role.kind == "tma_store":
+        ring, out = role.inputs[0], role.writes[0]
+        return [
+            *lines,
+            f"plgpu.copy_smem_to_gmem({slot(ring, ring.parts[0])}, "
+            f"{out.name}_gmem.at[place(step)])",
+            "plgpu.wait_smem_to_gmem(0, wait_read_only=True)",
+            f"plgpu.barrier_arrive({ring.name}_empty.at[{ring.name}_stage])",
+        ]
+    given = [slot(ring, part) for ring in role.inputs for part in ring.parts]
+    made = [slot(ring, part) for ring in role.outputs for part in ring.parts]
+    buffers = [f"{part.name}_buffer" for part in role.writes]
+    if buffers:
+        lines.append("# The last stores have read their buffers.")
+        lines.append("plgpu.wait_smem_to_gmem(0, wait_read_only=True)")
+    lines.append(f"{role.name}({', '.join([*given, *made, *buffers])})")
+    lines.append("# Publishes to the other warpgroups, and to TMA, which is another proxy.")
+    lines.append("plgpu.commit_smem()")
+    lines += [f"plgpu.barrier_arrive({r.name}_full.at[{r.name}_stage])" for r in role.outputs]
+    lines += [f"plgpu.barrier_arrive({r.name}_empty.at[{r.name}_stage])" for r in role.inputs]
+    lines += [
+        f"plgpu.copy_smem_to_gmem({part.name}_buffer, {part.name}_gmem.at[place(step)])"
+        for part in role.writes
+    ]
+    return lines
+
+
+def role_tails(role: RoleNode) -> list[str]:
+    """Every arrival is waited for, and every store, before the kernel ends."""
+    lines = [f"tail({ring.name}_empty, {upper(ring.name)}_STAGES)" for ring in role.outputs]
+    return [*lines, *(["plgpu.wait_smem_to_gmem(0)"] if role.writes else [])]
+
+
+def body_of(role: RoleNode) -> Body:
+    """The function that a role computes with: refs of stages, and of what is then stored."""
+    names = arguments_of(role)
+    made = [field_of(ring, part) for ring in role.outputs for part in ring.parts]
+    made += [part.name for part in role.writes]
+    given = [name for name in names if name not in made]
+    if role.body:
+        lines = textwrap.dedent(role.body).strip().splitlines()
+    else:
+        lines = [f"values = {' + '.join(f'{name}[...].astype(jnp.float32)' for name in given)}"]
+        lines += [f"{name}[...] = values.astype({name}.dtype)" for name in made]
+    what = "Yours" if role.body else "Yours; as written, the identity"
+    words = [f"{name}: a stage to read" for name in given]
+    words += [f"{name}: a tile to write" for name in made]
+    return Body(role.name, ", ".join(names), [f"{what}.", "", *words], lines)

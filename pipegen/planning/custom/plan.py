@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan of the custom kernels: the user's graph with every number of it."""
+
+from typing import Any
+
+from pipegen.arithmetic import align_up
+from pipegen.description import KernelDescription
+from pipegen.hardware import WARP, WARPGROUP
+from pipegen.planning.custom.graph import Graph, Ring, RoleNode
+from pipegen.planning.custom.numbers import MOST_AUTO_STAGES, NAMED_BARRIERS, Numbers
+from pipegen.planning.custom.pallas import CONSTRUCT, pallas_values
+from pipegen.planning.custom.reading import read_graph
+from pipegen.planning.custom.template import template_values
+from pipegen.planning.formulas import stages_or_given
+from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.selection import Refusal, select
+
+USUAL_TILE = (32, 256)
+
+
+def fill_custom(data: dict[str, Any]) -> None:
+    """The tile, in place. What else is left out follows from the graph (`reading`)."""
+    tile = data["tile"]
+    tile["m"] = USUAL_TILE[0] if tile["m"] is None else tile["m"]
+    tile["n"] = USUAL_TILE[1] if tile["n"] is None else tile["n"]
+
+
+def class_of(ring: Ring, description: KernelDescription) -> str:
+    """The class that the selection table has for an edge; in Pallas its barriers stand alone."""
+    kernel = description.kernel
+    if kernel.backend == "pallas":
+        return CONSTRUCT
+    found = select(ring.producer, ring.consumer, arch=kernel.arch, backend=kernel.backend)
+    if isinstance(found, Refusal):
+        raise ValueError(f"rule PG271 lets no such edge pass: {ring.edge}, {found.reason}")
+    return found.cls
+
+
+def plan_custom(
+    given: KernelDescription, description: KernelDescription, name: str, template: str
+) -> Plan:
+    """Every number of the kernel. `description` has its tile and keeps the rules."""
+    graph = read_graph(description)
+    if graph is None:
+        raise ValueError(f"no graph to plan: {description.pipeline=}")
+    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+    pallas = description.kernel.backend == "pallas"
+    classes = {ring.name: class_of(ring, description) for ring in graph.rings}
+    pipelines = tuple(pipeline_of(numbers, ring, classes[ring.name]) for ring in graph.rings)
+    return Plan(
+        name,
+        given,
+        description,
+        template,
+        pipelines,
+        tuple(role_of(graph, role) for role in graph.roles),
+        numbers_of(given, numbers),
+        stage_limit(numbers),
+        (
+            pallas_values(description, numbers)
+            if pallas
+            else template_values(description, numbers, classes)
+        ),
+    )
+
+
+FILLED_BY = {
+    "tma": "the TMA copies of {warps}, which arm the barrier with their bytes",
+    "cp_async": "cp.async of every thread of {warps}, each of which commits every stage",
+    "thread": "every thread of {warps}, from its body; each commits every stage",
+}
+
+
+def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
+    """One ring, with its barriers' counts."""
+    return PipelinePlan(
+        name=ring.name,
+        producer=ring.producer,
+        consumer=ring.consumer,
+        construct=cls,
+        stages=numbers.stages(ring),
+        stage_bytes=numbers.stage_bytes(ring),
+        tx_count=numbers.tx_count(ring),
+        full_arrive_count=numbers.full_count(ring),
+        empty_arrive_count=numbers.empty_count(ring),
+        filled_by=FILLED_BY[ring.producer].format(warps=" and ".join(ring.sources)),
+        emptied_by=f"one lane of each warp of {' and '.join(ring.targets)}, once it has read",
+    )
+
+
+def does(role: RoleNode) -> str:
+    """What a role does, in one phrase."""
+    verbs = {"tma": "loads by TMA", "cp_async": "copies by cp.async", "tma_store": "stores by TMA"}
+    takes = [part.name for part in role.reads] + [ring.name for ring in role.inputs]
+    gives = [ring.name for ring in role.outputs] + [part.name for part in role.writes]
+    verb = verbs.get(role.kind, "computes")
+    return f"{verb}: {', '.join(takes)} -> {', '.join(gives)}, once a {role.every}"
+
+
+def role_of(graph: Graph, role: RoleNode) -> RolePlan:
+    """One role with its threads."""
+    return RolePlan(role.name, role.warps // 4, WARP * role.warps, role.registers, does(role))
+
+
+def stage_limit(numbers: Numbers) -> str:
+    """What limits the rings that leave their stages to SMEM."""
+    auto = [ring.name for ring in numbers.graph.rings if ring.stages is None]
+    if not auto:
+        return "the description"
+    more = numbers.total(numbers.auto_stages + 1)
+    if numbers.auto_stages == MOST_AUTO_STAGES:
+        return f"{MOST_AUTO_STAGES} hide the latency of a load; {', '.join(auto)} may ask for more"
+    return (
+        f"SMEM: {numbers.auto_stages + 1} stages of {', '.join(auto)} would take {more} B of "
+        f"{numbers.capacity} B"
+    )
+
+
+def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]:
+    """Every derived number with its formula."""
+    graph, found = numbers.graph, []
+    for ring in graph.rings:
+        found += _ring_numbers(given, numbers, ring)
+    warps = " + ".join(str(role.warps) for role in graph.roles)
+    sizes = " + ".join(
+        f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}" for ring in graph.rings
+    )
+    barriers = sum(numbers.stages(ring) for ring in graph.rings)
+    bytes_of_barriers = numbers.smem_bytes - sum(
+        numbers.stages(ring) * numbers.stage_bytes(ring) for ring in graph.rings
+    )
+    meeting = sum(role.kind == "thread" and role.warps > 1 for role in graph.roles)
+    return (
+        *found,
+        Number(
+            "vector", graph.tile[1] // WARP, "elements", f"{graph.tile[1]} / {WARP}", "a lane's"
+        ),
+        Number("threads", numbers.threads, "threads", f"{WARP} * ({warps})", "a CTA"),
+        Number(
+            "smem_bytes",
+            numbers.smem_bytes,
+            "B",
+            f"{bytes_of_barriers} + {sizes}",
+            f"at most {numbers.capacity} B a block, with {2 * barriers} mbarriers",
+        ),
+        Number(
+            "launch_registers",
+            numbers.launch_registers,
+            "registers",
+            f"as many as {align_up(numbers.threads, WARPGROUP)} threads can have",
+            "a thread's at launch, at most",
+        ),
+        Number(
+            "named_barriers",
+            meeting,
+            "barriers",
+            f"{meeting} roles of several warps",
+            f"at most {NAMED_BARRIERS} beside __syncthreads; a body may meet at its own",
+        ),
+        Number(
+            "grid",
+            "persistent",
+            "blocks",
+            "min(panels, SMs)",
+            "a fixed stride over panels: as many blocks as the GPU runs at once",
+        ),
+    )
+
+
+def _ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list[Number]:
+    """The counts and the bytes of one ring."""
+    sources = [numbers.graph.role(source) for source in ring.sources]
+    targets = [numbers.graph.role(target) for target in ring.targets]
+    warps = " + ".join(str(role.warps) for role in sources)
+    full = warps if ring.producer == "tma" else f"{WARP} * ({warps})"
+    if ring.producer != "tma" and len(sources) == 1:
+        full = f"{WARP} * {warps}"
+    return [
+        Number(
+            f"{ring.name}_stages",
+            numbers.stages(ring),
+            "stages",
+            stages_or_given(given, ring.name, "as many as fit, at most 4"),
+            f"of {numbers.stage_bytes(ring)} B",
+        ),
+        Number(
+            f"{ring.name}_full_arrive_count",
+            numbers.full_count(ring),
+            "arrivals",
+            full,
+            (
+                "one lane of each warp that acquires"
+                if ring.producer == "tma"
+                else "every thread that commits"
+            ),
+        ),
+        Number(
+            f"{ring.name}_empty_arrive_count",
+            numbers.empty_count(ring),
+            "arrivals",
+            " + ".join(str(role.warps) for role in targets),
+            "one lane of each warp that releases",
+        ),
+    ]

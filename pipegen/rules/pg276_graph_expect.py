@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A custom kernel with a body of its own must say what it should write.
+
+What it checks
+    That every written tensor has `expect` as soon as some role has a body, that `expect` names only
+    tensors that are read, and that nothing is expected of a tensor that is read.
+
+Why
+    The emitted module compares what it writes with float64. With identity bodies pipegen knows what
+    that is; of a body of your own only you do.
+
+Example
+    body = "store_part(load_part(x, SCALE_WARPS, thread) * 2.0, y, SCALE_WARPS, thread)" without
+    tensor.out.expect = "x * 2".
+
+Use instead
+    One torch expression of the tensors that are read, which are float64 there.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from pipegen.description import KernelDescription
+from pipegen.errors import Problem, listing
+from pipegen.planning.custom.reading import read_graph
+
+
+def check(description: KernelDescription) -> Iterator[Problem]:
+    graph = read_graph(description)
+    if graph is None:
+        return
+    read = [part.name for part in graph.tensors if part.name not in graph.written]
+    bodies = [role.name for role in graph.roles if role.body or role.finish]
+    for name, tensor in description.tensor.items():
+        key = f"tensor.{name}.expect"
+        if tensor.expect is None:
+            if bodies and name in graph.written:
+                yield Problem(
+                    f"{bodies[0]} has a body of its own, so only you know what {name} should be",
+                    f"tensor.{name}",
+                    allowed=f"expect = an expression of {listing(read)}",
+                    nearest=f'{key} = "{read[0] if read else "x"}"',
+                )
+        elif name not in graph.written:
+            yield Problem(
+                "it is read, not written", key, tensor.expect, "no value", "leave the key out"
+            )
+        else:
+            used = names_in(tensor.expect)
+            library = "torch" if description.kernel.backend == "cute" else "np"
+            unknown = sorted(used - {*read, library})
+            if unknown:
+                yield Problem(
+                    f"no tensor {unknown[0]} is read",
+                    key,
+                    tensor.expect,
+                    listing([*read, library]),
+                    f'"{read[0]}"' if read else "",
+                )
+
+
+def names_in(text: str) -> set[str]:
+    """The names of an expression; none if it is no Python, of which rule PG270 speaks."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
