@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
 # template: pallas/gemm_sm90_warp_specialized.py.j2 f4292ece6e9d
-# text: 0b5abb32273f
+# text: 46eab1ad82bf
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -11,10 +11,10 @@
 #   op = "gemm"
 #   backend = "pallas"
 #   arch = "sm_90a"
-#   name = "pallas_gemm_sm90_ws_three_warpgroups_split_n_c2x1"
+#   name = "pallas_gemm_sm90_ws_three_warpgroups_split_n_c1x2"
 #
 #   [cluster]
-#   shape = [2, 1]
+#   shape = [1, 2]
 #
 #   [role.consumer]
 #   warpgroups = 3
@@ -56,11 +56,11 @@ Constraints
   has fewer tiles than the ring has stages, JAX makes the ring as short.
 
 Run
-  python pallas_gemm_sm90_ws_three_warpgroups_split_n_c2x1.py
+  python pallas_gemm_sm90_ws_three_warpgroups_split_n_c1x2.py
       compares with float64 on an H100 or H200
-  python pallas_gemm_sm90_ws_three_warpgroups_split_n_c2x1.py --interpret
+  python pallas_gemm_sm90_ws_three_warpgroups_split_n_c1x2.py --interpret
       the same on a CPU, with race detection (needs jax 0.11)
-  python pallas_gemm_sm90_ws_three_warpgroups_split_n_c2x1.py --compile-only
+  python pallas_gemm_sm90_ws_three_warpgroups_split_n_c1x2.py --compile-only
       needs no GPU
 """
 
@@ -78,7 +78,7 @@ A_DTYPE, B_DTYPE = jnp.bfloat16, jnp.bfloat16
 ACC_DTYPE, OUT_DTYPE = jnp.float32, jnp.bfloat16
 
 TILE_M, TILE_N, TILE_K = 128, 192, 64  # CTA tile, elements
-CLUSTER_M, CLUSTER_N = 2, 1  # CTAs; A is shared along N, B along M
+CLUSTER_M, CLUSTER_N = 1, 2  # CTAs; A is shared along N, B along M
 RASTER_GROUP = 8  # cluster rows walked together, for L2
 
 CONSUMER_WARPGROUPS = 3
@@ -157,14 +157,14 @@ def gemm_kernel(a_gmem, b_gmem, out_gmem):
                     lambda k: (batch, m, k),  # counts tiles
                     transforms=MMA_LAYOUT,
                     delay_release=DELAY_RELEASE,
+                    # CTAs side by side along N use one A tile: each loads a part of it for all.
+                    collective_axes=("cluster_n",),
                 ),
                 plgpu.BlockSpec(
                     (None, TILE_N, TILE_K),
                     lambda k: (batch, n, k),
                     transforms=MMA_LAYOUT,
                     delay_release=DELAY_RELEASE,
-                    # CTAs side by side along M use one B tile: each loads a part of it for all.
-                    collective_axes=("cluster_m",),
                 ),
             ],
             max_concurrent_steps=MAINLOOP_STAGES,
