@@ -30,6 +30,8 @@ def beyond(path: Path, jax: tuple[int, ...]) -> str:
         return ""
     if "TMEM" in text:
         return "jax 0.10 interprets no TMEM"
+    if description.kernel.op == "mixed_gemm":
+        return "jax 0.10 interprets no plgpu.load"
     if max(description.cluster.shape or (1, 1)) > 1:
         return "jax 0.10 interprets no cluster barriers"
     if description.kernel.style == "pallas-call":

@@ -8,6 +8,7 @@ lacks:
                 0.12.0.1): a stage released too early would pass. Here each read is reported to the
                 race detector, as the interpreter does for tcgen05.
   transposes    0.10.2 knows no transposed operand of wgmma, later versions do.
+  layout_cast   Registers have no layouts in it: in 0.10.2 a change of one is nothing, too.
   edges         0.10.2 stops at a copy that goes beyond an array, and drops a store that does. TMA
                 reads zeros there and leaves out the rest, as later versions have it.
 """
@@ -20,6 +21,8 @@ import numpy as np
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 try:
+    from jax._src.interpreters import mlir
+    from jax._src.pallas.mosaic_gpu import core as mosaic_gpu_core
     from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
     from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
     from jax._src.state.types import TransposeTransform
@@ -35,6 +38,7 @@ def prepare() -> None:
         gpu_callbacks.wgmma = functools.partial(_checked_wgmma, gpu_callbacks.wgmma)
         return
     gpu_callbacks.wgmma = _wgmma_of_jax_0_10
+    mlir.register_lowering(mosaic_gpu_core.layout_cast_p, lambda _, value, **__: [value])
     gpu_callbacks._handle_out_of_bounds_read = _zeros_beyond_the_edge
     memory = gpu_callbacks.memory.GPUSharedMemory
     memory.store_buffer_content = _stores_up_to_the_edge(memory.store_buffer_content)
