@@ -23,6 +23,9 @@ def beyond(path: Path, jax: tuple[int, ...]) -> str:
     text = path.read_text("utf-8")
     if description.cluster.cta_group == 2:
         return "no interpreter runs the MMAs of a CTA pair"
+    epilogue = description.pipeline.get("epilogue")
+    if epilogue and epilogue.out_specs:
+        return "no interpreter runs a predicated store, which out_specs make"
     if jax >= (0, 11):
         return ""
     if "TMEM" in text:
