@@ -9,6 +9,8 @@ lacks:
                 race detector, as the interpreter does for tcgen05.
   transposes    0.10.2 knows no transposed operand of wgmma, later versions do.
   layout_cast   Registers have no layouts in it: in 0.10.2 a change of one is nothing, too.
+  predicates    No version knows a store with a predicate, which a pipeline with out_specs makes:
+                from 0.11 on it is looked at here, and a store whose predicate is false left out.
   edges         0.10.2 stops at a copy that goes beyond an array, and drops a store that does. TMA
                 reads zeros there and leaves out the rest, as later versions have it.
 """
@@ -36,6 +38,8 @@ def prepare() -> None:
     """Gives the interpreter what it lacks, and jax 0.10.2 its public name."""
     if PUBLIC:
         gpu_callbacks.wgmma = functools.partial(_checked_wgmma, gpu_callbacks.wgmma)
+        store = functools.partial(_predicated_store, gpu_callbacks.copy_smem_to_gmem)
+        gpu_callbacks.copy_smem_to_gmem = store
         return
     gpu_callbacks.wgmma = _wgmma_of_jax_0_10
     mlir.register_lowering(mosaic_gpu_core.layout_cast_p, lambda _, value, **__: [value])
@@ -81,6 +85,13 @@ def _checked_wgmma(original: Any, **arguments: Any) -> Any:
                 thread, clock.async_smem_clock, key, access, arguments["source_info"]
             )
     return original(**arguments)
+
+
+def _predicated_store(original: Any, *, token: Any, predicate: Any, **arguments: Any) -> Any:
+    """jax 0.11 and later: the interpreter's store, unless its predicate is false."""
+    if predicate is not None and not bool(np.asarray(predicate)):
+        return token
+    return original(token=token, predicate=None, **arguments)
 
 
 def _wgmma_of_jax_0_10(
