@@ -27,7 +27,7 @@ def pipegen(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def newest_jax(request):
-    """A Python whose jax interprets TMEM, clusters and more (0.11 and later); a skip without one."""
+    """A Python whose jax interprets TMEM and clusters (0.11 and later); a skip without one."""
     try:
         if environments.jax_version(sys.executable) >= (0, 11):
             return sys.executable
