@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import environments
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,8 +45,8 @@ OUT_SPECS = {"pipeline": {"epilogue": {"out_specs": True}}}
 
 
 def test_the_default_reduction():
-    made = planned()
-    assert (made.description.tile.m, made.description.tile.n) == (1, 8192)
+    made = planned(tile={"m": 1})
+    assert made.description.tile.n == 8192
     expected = {
         "x_tile_bytes": 16384,  # 8192 * 2
         "weight_bytes": 16384,
@@ -63,7 +64,7 @@ def test_the_default_reduction():
 
 
 def test_out_specs_have_a_buffer_for_each_stage():
-    made = planned(**OUT_SPECS)
+    made = planned(tile={"m": 1}, **OUT_SPECS)
     assert made.pipeline("mainloop").stages == made.pipeline("epilogue").stages == 6
     assert made.number("smem_bytes").value == 13 * 16384 + 2048 + 8 * 13
     assert made.pipeline("epilogue").construct.endswith("(out_specs)")
@@ -74,7 +75,11 @@ def test_short_rows_leave_each_warp_its_own():
     assert made.description.tile.m == 8  # 2 warpgroups of 4 rows
     assert values(made, "wg_m", "thread_elements") == {"wg_m": 4, "thread_elements": 64}
     assert made.pipeline("mainloop").empty_arrive_count == 256
-    assert planned(tile={"n": 4096}).description.tile.m == 2  # two warps share a row
+    softmax = {"body": "softmax"}
+    assert planned(tile={"n": 4096}, reduce=softmax).description.tile.m == 2  # 2 warps share a row
+    # Two rows at once hide the latency of their sums where one warpgroup computes.
+    assert planned().description.tile.m == 2
+    assert planned(style="emit-pipeline").description.tile.m == 1
     assert planned(tile={"n": 16384}).number("thread_elements").value == 128
 
 
@@ -258,3 +263,23 @@ def test_the_blocks_of_an_sm_have_the_registers(compiled):
         hardware = HARDWARE[made.description.kernel.arch]
         taken = made.number("blocks_per_sm").value * kernel["threads"] * kernel["registers"]
         assert taken <= hardware.registers_per_sm, path.stem
+
+
+def test_few_tiles_a_block_where_no_warpgroup_loads():
+    """More blocks than run at once: SMs do not get equal shares of the memory."""
+    plain = text_of(style="emit-pipeline").split('"""', 2)[2]
+    assert "TILES_PER_BLOCK = 4" in plain
+    assert "pl.cdiv(tiles, TILES_PER_BLOCK)" in plain
+    assert "TILES_PER_BLOCK" not in text_of()
+
+
+def test_a_missing_fence_is_seen(newest_jax, tmp_path):
+    """Without the publication of its reads, a stage that is released is a race."""
+    source = ROOT / "generated" / "pallas" / "pallas_stream_sm90_ws_matrix_out_specs.py"
+    broken = tmp_path / source.name
+    text = source.read_text()
+    assert text.count("        plgpu.commit_smem()\n") == 1
+    broken.write_text(text.replace("        plgpu.commit_smem()\n", ""))
+    todo = {"module": str(broken), "set": {}, "through": "launch"}
+    (result,) = environments.interpret(newest_jax, [todo], tmp_path)
+    assert result["verdict"] == "race", result["said"]

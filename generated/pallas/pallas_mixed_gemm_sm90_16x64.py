@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 9132d6d32c49
-# text: a71c4cd341ac
+# template: pallas/mixed_gemm_sm90.py.j2 6f78dd7e2740
+# text: d9ef5724af3e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 9132d6d32c49
-# text: 1fc00ab445ff
+# template: pallas/mixed_gemm_sm90.py.j2 6f78dd7e2740
+# text: b1797c1f51d9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -133,7 +133,7 @@ def channels(ref, columns):
 
 def convert(weights):
     """Weights in registers as f16. Exact: 8 significant bits."""
-    # From 1024 on, an f16's last place is 1: 0x6400 | u is 1024 + u, here of weight + 128.
+    # From 1024 on, an f16's last place is 1: 0x6400 | u is 1024 + u (weight + 128).
     bits = (weights.astype(jnp.int16) + 128) | 0x6400
     return lax.bitcast_convert_type(bits, A_DTYPE) - jnp.float16(1152)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 9132d6d32c49
-# text: 35ed4564aeaa
+# template: pallas/mixed_gemm_sm90.py.j2 6f78dd7e2740
+# text: 5074688f4e79
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -17,8 +17,8 @@
 #   scale_group = 128
 """Mixed GEMM for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16 x (scale * i8) -> f32 -> bf16.
 
-out[l] = A[l] @ (scale[l] * B[l]).T, with bf16 activations A, i8 weights B and one bf16 scale for 128
-of K of an output channel: a weight is scaled, and rounded, as bf16.
+out[l] = A[l] @ (scale[l] * B[l]).T, with bf16 activations A, i8 weights B and one bf16 scale
+for 128 of K of an output channel: a weight is scaled, and rounded, as bf16.
 
 Persistent and warp-specialized: a CTA computes tiles of 256 x 128 one after the other; the loads
 of the next tile overlap the stores of this one.
@@ -52,9 +52,9 @@ Timeline of a CTA (K tiles k0, k1, ... of tile t)
 
 Constraints
   a is (L, M, K), b is (L, N, K), scale is (L, K / 128 rounded up, N), the result is
-  (L, M, N); or all four without L. Any M, N, K, L from 1. Used in place where rows are a multiple of
-  8 and columns of 128 B (a), 64 B (b) or 128 B (result); others are padded by a copy first, or cut
-  after it.
+  (L, M, N); or all four without L. Any M, N, K, L from 1. Used in place where rows are a multiple
+  of 8 and columns of 128 B (a), 64 B (b) or 128 B (result); others are padded by a copy first,
+  or cut after it.
 
 Run
   python pallas_mixed_gemm_sm90_g128.py

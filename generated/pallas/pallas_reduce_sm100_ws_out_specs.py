@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_warp_specialized.py.j2 daa9598b39dd
-# text: 655cbe96efb3
+# template: pallas/reduce_warp_specialized.py.j2 eb78908b41a2
+# text: 91740e956755
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_100a"
 #   name = "pallas_reduce_sm100_ws_out_specs"
+#   style = "warp-specialized"
 #
 #   [pipeline.epilogue]
 #   out_specs = true
@@ -186,10 +187,10 @@ def launch(x, weight, sm_count: int, interpret=None):
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),
-        scratch_types=dict(
-            weight_smem=plgpu.SMEM((tile_columns(n),), WEIGHT_DTYPE),
-            weight_full=plgpu.Barrier(),
-        ),
+        scratch_types={
+            "weight_smem": plgpu.SMEM((tile_columns(n),), WEIGHT_DTYPE),
+            "weight_full": plgpu.Barrier(),
+        },
         grid=(blocks,),
         grid_names=("block",),
         num_threads=2,

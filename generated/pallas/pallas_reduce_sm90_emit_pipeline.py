@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_emit_pipeline.py.j2 3bbf735ab371
-# text: ade9127222a8
+# template: pallas/reduce_emit_pipeline.py.j2 50e18ab650c2
+# text: 67d435c207d7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -182,13 +182,13 @@ def launch(x, weight, sm_count: int, interpret=None):
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),
-        scratch_types=dict(
-            out_smem=plgpu.SMEM(
+        scratch_types={
+            "out_smem": plgpu.SMEM(
                 (EPI_STAGES, TILE_M, tile_columns(n)), OUT_DTYPE, transforms=OUT_SMEM
             ),
-            weight_smem=plgpu.SMEM((tile_columns(n),), WEIGHT_DTYPE),
-            weight_full=plgpu.Barrier(),
-        ),
+            "weight_smem": plgpu.SMEM((tile_columns(n),), WEIGHT_DTYPE),
+            "weight_full": plgpu.Barrier(),
+        },
         grid=(blocks,),
         grid_names=("block",),
         compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),

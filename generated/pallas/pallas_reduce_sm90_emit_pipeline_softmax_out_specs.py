@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_emit_pipeline.py.j2 3bbf735ab371
-# text: d4ff5d3320fa
+# template: pallas/reduce_emit_pipeline.py.j2 50e18ab650c2
+# text: a886131f6cc6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

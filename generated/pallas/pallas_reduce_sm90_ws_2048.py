@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 daa9598b39dd
-# text: f7cd16467a9e
+# template: pallas/reduce_warp_specialized.py.j2 eb78908b41a2
+# text: b664f30370d4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_reduce_sm90_ws_2048"
+#   style = "warp-specialized"
 #
 #   [tile]
 #   n = 2048
@@ -205,15 +206,15 @@ def launch(x, weight, sm_count: int, interpret=None):
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),
-        scratch_types=dict(
-            out_smem=plgpu.SMEM(
+        scratch_types={
+            "out_smem": plgpu.SMEM(
                 (CONSUMER_WARPGROUPS, EPI_STAGES, WG_M, tile_columns(n)),
                 OUT_DTYPE,
                 transforms=OUT_SMEM,
             ),
-            weight_smem=plgpu.SMEM((tile_columns(n),), WEIGHT_DTYPE),
-            weight_full=plgpu.Barrier(),
-        ),
+            "weight_smem": plgpu.SMEM((tile_columns(n),), WEIGHT_DTYPE),
+            "weight_full": plgpu.Barrier(),
+        },
         grid=(blocks,),
         grid_names=("block",),
         num_threads=CONSUMER_WARPGROUPS + 1,

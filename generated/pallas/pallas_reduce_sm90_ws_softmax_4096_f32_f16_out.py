@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 daa9598b39dd
-# text: 294f80b929c7
+# template: pallas/reduce_warp_specialized.py.j2 eb78908b41a2
+# text: 1c03aa158572
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_reduce_sm90_ws_softmax_4096_f32_f16_out"
+#   style = "warp-specialized"
 #
 #   [dtype]
 #   a = "f32"
@@ -199,11 +200,11 @@ def launch(x, sm_count: int, interpret=None):
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),
-        scratch_types=dict(
-            out_smem=plgpu.SMEM(
+        scratch_types={
+            "out_smem": plgpu.SMEM(
                 (EPI_STAGES, TILE_M, tile_columns(n)), OUT_DTYPE, transforms=OUT_SMEM
             ),
-        ),
+        },
         grid=(blocks,),
         grid_names=("block",),
         num_threads=2,

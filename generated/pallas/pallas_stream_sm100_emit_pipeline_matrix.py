@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_100a
-# template: pallas/stream_emit_pipeline.py.j2 169e76e2a5ab
-# text: 7052f2df5e0c
+# template: pallas/stream_emit_pipeline.py.j2 428ae1ba74ad
+# text: 6569a2a09808
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -161,9 +161,9 @@ def launch(x, y, sm_count: int, interpret=None):
     kernel = plgpu.kernel(
         functools.partial(stream_kernel, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(out_shape, OUT_DTYPE),
-        scratch_types=dict(
-            out_smem=plgpu.SMEM((EPI_STAGES, TILE_M, TILE_N), OUT_DTYPE, transforms=OUT_SMEM)
-        ),
+        scratch_types={
+            "out_smem": plgpu.SMEM((EPI_STAGES, TILE_M, TILE_N), OUT_DTYPE, transforms=OUT_SMEM)
+        },
         grid=(blocks,),
         grid_names=("block",),
         compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),

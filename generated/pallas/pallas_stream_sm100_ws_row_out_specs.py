@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_100a
-# template: pallas/stream_warp_specialized.py.j2 e47dc14c823a
-# text: adf28159d3a9
+# template: pallas/stream_warp_specialized.py.j2 58f44aea1a3c
+# text: e9118fd1de30
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_100a"
 #   name = "pallas_stream_sm100_ws_row_out_specs"
+#   style = "warp-specialized"
 #
 #   [pipeline.epilogue]
 #   out_specs = true

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_emit_pipeline.py.j2 169e76e2a5ab
-# text: cf5e1c8da545
+# template: pallas/stream_emit_pipeline.py.j2 428ae1ba74ad
+# text: 4ab9f0b2bb48
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_warp_specialized.py.j2 e47dc14c823a
-# text: cbec3b5ddad8
+# template: pallas/stream_warp_specialized.py.j2 58f44aea1a3c
+# text: 5ea7a5d63170
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_stream_sm90_ws"
+#   style = "warp-specialized"
 """Elementwise stream for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
@@ -167,11 +168,11 @@ def launch(x, sm_count: int, interpret=None):
     kernel = plgpu.kernel(
         functools.partial(stream_kernel, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(out_shape, OUT_DTYPE),
-        scratch_types=dict(
-            out_smem=plgpu.SMEM(
+        scratch_types={
+            "out_smem": plgpu.SMEM(
                 (CONSUMER_WARPGROUPS, EPI_STAGES, WG_M, TILE_N), OUT_DTYPE, transforms=OUT_SMEM
             )
-        ),
+        },
         grid=(blocks,),
         grid_names=("block",),
         num_threads=CONSUMER_WARPGROUPS + 1,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_warp_specialized.py.j2 e47dc14c823a
-# text: 601d0ed1b3ef
+# template: pallas/stream_warp_specialized.py.j2 58f44aea1a3c
+# text: a50151c10177
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_stream_sm90_ws_matrix_out_specs"
+#   style = "warp-specialized"
 #
 #   [pipeline.epilogue]
 #   out_specs = true

@@ -183,7 +183,7 @@ CONVERSIONS = {
     ("f16", "i8"): (
         "Exact: 8 significant bits.",
         (
-            "# From 1024 on, an f16's last place is 1: 0x6400 | u is 1024 + u, here of weight + 128.",
+            "# From 1024 on, an f16's last place is 1: 0x6400 | u is 1024 + u (weight + 128).",
             "bits = (weights.astype(jnp.int16) + 128) | 0x6400",
             "return lax.bitcast_convert_type(bits, A_DTYPE) - jnp.float16(1152)",
         ),

@@ -4,9 +4,9 @@
 What it checks
     On sm_90a, that the accumulator and three groups of weights (two under way in wgmmas, one that
     comes next) fit in a consumer thread's registers; in Pallas, whose wgmmas of a stage are awaited
-    together, the accumulator and all weights of a stage. On sm_100a, that two accumulators and at least
-    two converted tiles fit in 512 TMEM columns; pipeline.transform.stages within what is left;
-    pipeline.accumulator.stages: 2; pipeline.weights.stages: as many as the mainloop has.
+    together, the accumulator and all weights of a stage. On sm_100a, that two accumulators and at
+    least two converted tiles fit in 512 TMEM columns; pipeline.transform.stages within what is
+    left; pipeline.accumulator.stages: 2; pipeline.weights.stages: as many as the mainloop has.
 
 Why
     What does not fit spills to local memory between wgmmas, which serializes them, silently. TMEM
