@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 531690beb632
-# text: 2140b15e04ae
+# template: pallas/mixed_gemm_sm90.py.j2 c063c4dea090
+# text: 75a4f6bd2d87
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -48,7 +48,8 @@ Pipelines
             Emptied by all consumer threads (1 * 128).
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 16384 B at a time; each has a
             ring of its own. No barriers: each copy is a bulk group, and
-            none may still read SMEM when the oldest buffer is written again.
+            none may still read SMEM when the oldest buffer
+            is written again.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)
   producer  t k0 | t k1 | ... at most 5 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...

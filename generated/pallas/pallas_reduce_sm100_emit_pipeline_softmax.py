@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_emit_pipeline.py.j2 0b9af4abb287
-# text: 4ab9dafbdfdc
+# template: pallas/reduce_emit_pipeline.py.j2 be446d4d6832
+# text: b21c5104b9d6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -22,9 +22,8 @@ Compiled and interpreted only: no Blackwell GPU was at hand when its template wa
 
 out = exp(x - max(x)) / sum(exp(x - max(x))),
 over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. A CTA takes a few
-tiles, a row each, one after the other, and loads the next ones while it computes this one.
-A tile is read from GMEM once: its rows are in registers while they are reduced. 2 CTAs
-share an SM.
+tiles, a row each, one after the other, and loads the next ones while it computes this one. A
+tile is read from GMEM once: its rows are in registers while they are reduced. 2 CTAs share an SM.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
   producer  one thread of the warpgroup issues the TMA loads, between two tiles

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_100a
-# template: pallas/stream_emit_pipeline.py.j2 51f988bc9c43
-# text: 024346607ef5
+# template: pallas/stream_emit_pipeline.py.j2 9dd9ca0d4804
+# text: 3d85ce408c71
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -35,7 +35,8 @@ Pipelines
   mainloop  plgpu.emit_pipeline. Filled by a tile of x and one of y: for each copy all 128 threads
             arrive and arm their share of its bytes, and the phase completes when the last byte has
             landed. Emptied by the step itself: producer and consumer are one instruction stream,
-            and program order takes the place of a barrier. The stage is filled again after its step.
+            and program order takes the place of a barrier. The stage is filled again after its
+            step.
   epilogue  plgpu.copy_smem_to_gmem. Filled by the warpgroup, 16384 B at a time. No barriers: each
             copy is a bulk group, and fewer than there are buffers (2) may still read SMEM
             when the oldest buffer is written again.

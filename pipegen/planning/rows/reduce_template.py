@@ -52,7 +52,7 @@ def reduce_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
         "pipeline_arguments": ", ".join(f"{name}_gmem" for name in ("x", *stored)),
         "rows_word": "a row" if m == 1 else f"{m} rows",
         "blocks_word": (
-            f"{sizes.blocks} CTAs\nshare an SM." if sizes.blocks > 1 else "One CTA\nhas an SM."
+            f"{sizes.blocks} CTAs share an SM." if sizes.blocks > 1 else "One CTA has an SM."
         ),
         "consumers_word": consumers_word(sizes),
         "buffers_comment": "of a warpgroup: one is written while another is stored",
