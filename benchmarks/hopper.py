@@ -6,7 +6,9 @@
     python benchmarks/tiles.py TILES generated/cute/gemm_sm90_c2x1.toml --tile 128,256,64 ...
     python benchmarks/hopper.py speed generated/cute/gemm_sm90_c2x1.py --tiles TILES
 
-The last form times the same kernel with each of the tiles and reports the best for each size.
+The form with --tiles times the same kernel with each of the tiles and reports the best for each
+size. `speed MODULE --against hopper_matmul_mgpu` times JAX's own Hopper GEMM in the same rounds,
+several configurations of it, and compares with the fastest one too.
 With --together N, N modules load at once, and still take turns on the GPU when they are timed.
 Modules for other GPUs (by their header) are skipped. Each module runs in a process of its own with
 a time limit: a kernel that hangs is a failure, and the rest goes on. Exit code 1 if anything
@@ -105,6 +107,12 @@ def show(task: str, result: dict[str, Any]) -> bool:
             f"{result['peer']} {row['peer_rate']:7.2f}, ratio {row['ratio']:.3f} "
             f"({row['ratio_low']:.3f} to {row['ratio_high']:.3f})"
         )
+        if other := row.get("against"):
+            print(
+                f"{'':<44} {size:<18} {other['peer']} {other['rate']:7.2f}, "
+                f"ratio {other['ratio']:.3f} ({other['ratio_low']:.3f} to "
+                f"{other['ratio_high']:.3f}), its fastest: {other['configuration']}"
+            )
     return True
 
 
@@ -118,6 +126,7 @@ def command_of(arguments: argparse.Namespace) -> str:
         whole = set(modules) == set(folder.glob("*.py"))
         words += [f"{folder}/*.py"] if whole else [str(module) for module in modules]
     words += [f"--shape {shape}" for shape in arguments.shape or ()]
+    words += [f"--against {arguments.against}"] if arguments.against else []
     if arguments.tiles:
         tiles = {path.stem.rpartition("__")[2] for path in arguments.tiles.glob("*.py")}
         words.append(f"--tiles TILES (benchmarks/tiles.py: {', '.join(sorted(tiles))})")
@@ -137,6 +146,7 @@ def main() -> int:
     parser.add_argument("--together", type=int, default=1, help="modules loaded at once (speed)")
     parser.add_argument("--shape", action="append", help="M,N,K to time; may be repeated")
     parser.add_argument("--tiles", type=Path, help="folder of the modules with other tiles")
+    parser.add_argument("--against", help="a further peer of a GEMM: hopper_matmul_mgpu")
     arguments = parser.parse_args()
     shapes = ";".join(arguments.shape or SHAPES)
     modules = [module for module in arguments.modules if for_hopper(module)]
@@ -152,6 +162,7 @@ def main() -> int:
         found = sorted(arguments.tiles.glob(f"{module.stem}__*.py")) if arguments.tiles else []
         timed = [str(path) for path in found or [module]]
         options = ["--sizes", shapes, "--rounds", str(arguments.rounds), "--turn", turn.name]
+        options += ["--against", arguments.against] if arguments.against else []
         return run_worker(["speed", *options, *timed], module, arguments.limit)
 
     report: dict[str, Any] = {

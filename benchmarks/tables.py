@@ -53,7 +53,9 @@ def cell(module: str, row: dict[str, Any]) -> str:
     rate = f"{row['rate']:.0f}" if row["rate"] >= 100 else f"{row['rate']:.3g}"
     tile = f", {row['tile']}" if len(row["rates"]) > 1 else ""
     copied = f", {row['copy_ratio']:.3f}" if "copy_ratio" in row else ""
-    return f"{rate} ({row['ratio']:.3f}{copied}){tile}"
+    other = row.get("against")
+    beside = f"; {other['ratio']:.3f} of {other['peer']}" if other else ""
+    return f"{rate} ({row['ratio']:.3f}{copied}{beside}){tile}"
 
 
 def verify_lines(results: list[dict[str, Any]]) -> list[str]:

@@ -2,7 +2,8 @@
 """Checks or times one emitted module on this machine's GPU; prints one JSON object.
 
     python benchmarks/worker.py verify MODULE
-    python benchmarks/worker.py speed --sizes M,N,K[;M,N,K] MODULE [SAME_WITH_ANOTHER_TILE ...]
+    python benchmarks/worker.py speed --sizes M,N,K[;M,N,K] MODULE [SAME_WITH_ANOTHER_TILE ...] \
+        [--against PEER]
 
 Runs in its own process (see hopper.py), so that a deadlock costs its time limit and no more. With
 --turn, a file to lock, such processes time one after the other, though they start at once.
@@ -14,6 +15,7 @@ import argparse
 import fcntl
 import json
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -53,7 +55,10 @@ def verify(kernel: Operator) -> list[dict[str, Any]]:
 def interleave(
     calls: dict[str, Call], waits: list[Call], rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Seconds a call, one figure a round; the calls take turns within each round."""
+    """Seconds a call, one figure a round; the calls take turns within each round.
+
+    Each round has an order of its own: what ran before a kernel decides how hot the chip is.
+    """
 
     def wait() -> None:
         for each in waits:
@@ -71,7 +76,7 @@ def interleave(
         repeats[name] = max(4, int(seconds / ((time.perf_counter() - start) / 10)))
     figures: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name, call in random.sample(list(calls.items()), len(calls)):
             wait()
             start = time.perf_counter()
             for _ in range(repeats[name]):
@@ -79,6 +84,27 @@ def interleave(
             wait()
             figures[name].append((time.perf_counter() - start) / repeats[name])
     return figures
+
+
+def ratio(ours: list[float], theirs: list[float]) -> dict[str, float]:
+    """How much faster we are, from rounds that were timed together: median and deciles."""
+    ratios = sorted(their / our for our, their in zip(ours, theirs, strict=True))
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_low": ratios[len(ratios) // 10],
+        "ratio_high": ratios[-1 - len(ratios) // 10],
+    }
+
+
+def further_calls(
+    kernel: Operator, peer: str, operands: list[torch.Tensor]
+) -> dict[str, tuple[Call, Call]]:
+    """A launch and a wait for each configuration of a further peer, if the operator knows it."""
+    known = getattr(kernel, "against", None)
+    if known is None:
+        raise SystemExit(f"--against {peer}: this operator has no further peers")
+    calls: dict[str, tuple[Call, Call]] = known(peer, operands)
+    return calls
 
 
 def device_times(
@@ -111,11 +137,12 @@ def device_times(
 
 
 def speed(
-    kernels: dict[str, Operator], peer: str, sizes: list[Size], rounds: int
+    kernels: dict[str, Operator], peer: str, sizes: list[Size], rounds: int, against: str = ""
 ) -> list[dict[str, Any]]:
     """Each size in rounds in which all kernels and the peer take turns, on the same operands.
 
-    Operators that move bytes have a second yardstick, a copy of contiguous memory.
+    Operators that move bytes have a second yardstick, a copy of contiguous memory. `against` names
+    a further peer, whose fastest configuration counts.
     """
     rows = []
     for size in sizes:
@@ -126,6 +153,10 @@ def speed(
             calls[tile], wait = kernel.launcher(operands, size)
             waits.append(wait)
         calls[peer] = first.peer(operands, size)
+        further = further_calls(first, against, operands) if against else {}
+        for name, (call, wait) in further.items():
+            calls[name] = call
+            waits.append(wait)
         calls |= first.others(operands, size) if hasattr(first, "others") else {}
         if copied := getattr(first, "contiguous_copy", None):
             calls["copy"], copy_work = copied(size)
@@ -135,8 +166,6 @@ def speed(
             figures = interleave(calls, waits, rounds, seconds=0.025)
         medians = {name: statistics.median(each) for name, each in figures.items()}
         best = min(kernels, key=lambda tile: medians[tile])
-        pairs = zip(figures[best], figures[peer], strict=True)
-        ratios = sorted(theirs / ours for ours, theirs in pairs)
         copy_seconds, copy_rates = medians.pop("copy", None), {}
         if copy_seconds is not None:
             pairs = zip(figures[best], figures["copy"], strict=True)
@@ -152,13 +181,20 @@ def speed(
                 "tile": best,
                 "rate": per_second[best],
                 "peer_rate": per_second.pop(peer),
-                "ratio": statistics.median(ratios),
-                "ratio_low": ratios[len(ratios) // 10],
-                "ratio_high": ratios[-1 - len(ratios) // 10],
+                **ratio(figures[best], figures[peer]),
                 **copy_rates,
-                "rates": per_second,
+                "rates": {name: each for name, each in per_second.items() if name not in further},
             }
         )
+        if further:
+            fastest = min(further, key=lambda name: medians[name])
+            rows[-1]["against"] = {
+                "peer": against,
+                "configuration": fastest,
+                "rate": per_second[fastest],
+                **ratio(figures[best], figures[fastest]),
+                "rates": {name: per_second[name] for name in further},
+            }
         del calls, waits
     return rows
 
@@ -186,6 +222,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="+", type=Path)
     parser.add_argument("--sizes", default="", help="M,N,K[;M,N,K]")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--against", default="", help="a further peer of a GEMM")
     parser.add_argument("--turn", type=Path, help="file to lock while the GPU is in use")
     arguments = parser.parse_args()
     paths: list[Path] = arguments.modules
@@ -205,7 +242,9 @@ def main() -> None:
             if compile_ahead := getattr(kernel, "compile_ahead", None):
                 compile_ahead()
         result["clock"] = getattr(kernels[paths[0].stem], "clock", "host")
-        result["rows"] = in_turn(arguments, lambda: speed(tiles, op.PEER, sizes, arguments.rounds))
+        result["rows"] = in_turn(
+            arguments, lambda: speed(tiles, op.PEER, sizes, arguments.rounds, arguments.against)
+        )
     print("RESULT " + json.dumps(result))
 
 

@@ -155,6 +155,14 @@ class Pipeline(Section):
         default=False,
         description="Bytes are armed at each acquire: tiles outside the matrix are not loaded.",
     )
+    in_flight: Whole | None = Field(
+        default=None,
+        description="Pallas: wgmma that are not awaited when their step ends.",
+    )
+    delay_release: Whole | None = Field(
+        default=None,
+        description="Pallas: steps that a stage is kept after its own; in_flight by default.",
+    )
     out_specs: bool = Field(
         default=False,
         description=(
@@ -205,6 +213,14 @@ class Role(Section):
     )
     registers: Whole | None = Field(
         default=None, description="Registers a thread of the role holds after setmaxnreg."
+    )
+    split: Literal["m", "n"] | None = Field(
+        default=None,
+        description="Pallas: consumer warpgroups share the tile's rows (m) or its columns (n).",
+    )
+    memory_thread_idx: Whole | None = Field(
+        default=None,
+        description="Pallas: which warpgroup loads, counted from 0; the last by default.",
     )
     kind: RoleKind | None = Field(
         default=None, description="custom only: what moves the role's tiles, or thread: a body."

@@ -58,9 +58,12 @@ for pipeline in PIPELINES:
     VALUES[f"pipeline.{pipeline}.consumer"] = (*CONSUMERS, "tcgen05", "warp")
     for option in ("try_ahead", "defer_sync", "expected_tx"):
         VALUES[f"pipeline.{pipeline}.{option}"] = TRUTH
+    for key in ("in_flight", "delay_release"):
+        VALUES[f"pipeline.{pipeline}.{key}"] = WHOLE
 for role in ROLES:
-    for key in ("warpgroups", "warps", "registers"):
+    for key in ("warpgroups", "warps", "registers", "memory_thread_idx"):
         VALUES[f"role.{role}.{key}"] = WHOLE
+    VALUES[f"role.{role}.split"] = ("m", "n", "k", 2)
 
 # The other styles have the same rules and numbers as these.
 KERNELS = tuple(kernel for kernel in kernels() if kernel[3] != "explicit-state")

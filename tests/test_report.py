@@ -89,6 +89,7 @@ def test_json_shape() -> None:
                     "spill_bytes": 0,
                     "stack_bytes": 0,
                     "smem_bytes": 230400,
+                    "tmem_columns": None,
                     "seconds": 2.35,
                     "cached": False,
                     "kernels": [json.loads(json.dumps(KERNEL.as_dict()))],

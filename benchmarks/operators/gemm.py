@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from operators import TF32_TOLERANCE, TOLERANCE, TORCH, Call, Size, description, load, poisoned
+from operators.gemm_peers import PEERS
 from operators.jax_arrays import from_jax, to_jax
 
 PEER = "cuBLAS (torch.mm)"
@@ -107,6 +108,15 @@ class Operator:
         left = a if self.a_major == "k" else a.mT
         right = b.mT if self.b_major == "k" else b
         return lambda: torch.mm(left, right, out=out)
+
+    def against(self, name: str, operands: list[torch.Tensor]) -> dict[str, tuple[Call, Call]]:
+        """A launch and a wait for each configuration of a further peer (`gemm_peers.PEERS`)."""
+        if name not in PEERS:
+            raise SystemExit(f"--against {name}: known are {', '.join(PEERS)}")
+        a, b = (operand[0] for operand in operands)
+        left = a if self.a_major == "k" else a.mT.contiguous()
+        right = b.mT.contiguous() if self.b_major == "k" else b
+        return PEERS[name](left, right)
 
     def work(self, size: Size) -> int:
         """Floating point operations."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from operators import TORCH, Call, Size, description, load, poisoned
-from operators.gemm import from_jax, to_jax
+from operators.jax_arrays import from_jax, to_jax
 
 PEER = "cuBLAS (torch.mm, 16-bit weights)"
 UNIT = "TFLOP/s"

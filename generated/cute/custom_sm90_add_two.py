@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 cead375f6b93
-# text: b2a3044356e8
+# template: cute/custom.py.j2 e37c7868b6ce
+# text: 4d43e3c2b149
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -115,9 +115,12 @@ class SharedStorage:  # 114816 B, as rings and stages say
     y: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * Y_STAGES], 128]
 
 
-def stages_layout(rows: int, columns: int, stages: int) -> cute.Layout:
-    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
-    return cute.make_ordered_layout((rows, columns, stages), order=(1, 0, 2))
+def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    """
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -220,8 +223,8 @@ def custom_kernel(tma_x, y_gmem, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
-    y_smem = storage.y.get_tensor(stages_layout(TILE_M, TILE_N, Y_STAGES))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
+    y_smem = storage.y.get_tensor(stages_layout(TILE_M, TILE_N, Y_STAGES, TILE_M * TILE_N))
 
     x_ring = pipeline.PipelineTmaAsync.create(
         num_stages=X_STAGES,
@@ -318,7 +321,7 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, cute.make_layout((rows, columns), stride=(out_row, 1)))
 
     load = cpasync.CopyBulkTensorTileG2SOp()
-    x_smem = stages_layout(*(TILE_M, TILE_N), 1)
+    x_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
     tma_x = cpasync.make_tiled_tma_atom(load, x, x_smem, (TILE_M, TILE_N))
 
     panels, tiles = cute.ceil_div(rows, TILE_M), cute.ceil_div(columns, TILE_N)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 cead375f6b93
-# text: 462de3538ff4
+# template: cute/custom.py.j2 e37c7868b6ce
+# text: 38d9b92771a4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -125,9 +125,12 @@ class SharedStorage:  # 196864 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int) -> cute.Layout:
-    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
-    return cute.make_ordered_layout((rows, columns, stages), order=(1, 0, 2))
+def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    """
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -229,9 +232,9 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    raw_smem = storage.raw.get_tensor(stages_layout(TILE_M, TILE_N, RAW_STAGES))
-    wide_smem = storage.wide.get_tensor(stages_layout(TILE_M, TILE_N, WIDE_STAGES))
-    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
+    raw_smem = storage.raw.get_tensor(stages_layout(TILE_M, TILE_N, RAW_STAGES, TILE_M * TILE_N))
+    wide_smem = storage.wide.get_tensor(stages_layout(TILE_M, TILE_N, WIDE_STAGES, TILE_M * TILE_N))
+    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES, TILE_M * TILE_N))
 
     raw_ring = pipeline.PipelineTmaAsync.create(
         num_stages=RAW_STAGES,
@@ -356,7 +359,7 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, cute.make_layout((rows, columns), stride=(out_row, 1)))
 
     load = cpasync.CopyBulkTensorTileG2SOp()
-    x_smem = stages_layout(*(TILE_M, TILE_N), 1)
+    x_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
     tma_x = cpasync.make_tiled_tma_atom(load, x, x_smem, (TILE_M, TILE_N))
 
     panels, tiles = cute.ceil_div(rows, TILE_M), cute.ceil_div(columns, TILE_N)

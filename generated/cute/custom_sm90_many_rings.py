@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 cead375f6b93
-# text: 0d6ccdcbe664
+# template: cute/custom.py.j2 e37c7868b6ce
+# text: 67e3b649113c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -201,8 +201,8 @@ class SharedStorage:  # 165504 B, as rings and stages say
     seen_barriers: cute.struct.MemRange[cutlass.Int64, 2 * SEEN_STAGES]
     done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
     x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * X_STAGES], 128]
-    v: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M * 1 * V_STAGES], 128]
-    b: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 1 * TILE_N * B_STAGES], 128]
+    v: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M * V_STAGES], 128]
+    b: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_N * B_STAGES], 128]
     w: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M * TILE_N * W_STAGES], 128]
     seen: cute.struct.Align[
         cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * SEEN_STAGES], 128
@@ -212,9 +212,12 @@ class SharedStorage:  # 165504 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int) -> cute.Layout:
-    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
-    return cute.make_ordered_layout((rows, columns, stages), order=(1, 0, 2))
+def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    """
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -419,12 +422,12 @@ def custom_kernel(
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
-    v_smem = storage.v.get_tensor(stages_layout(TILE_M, 1, V_STAGES))
-    b_smem = storage.b.get_tensor(stages_layout(1, TILE_N, B_STAGES))
-    w_smem = storage.w.get_tensor(stages_layout(TILE_M, TILE_N, W_STAGES))
-    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES))
-    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
+    v_smem = storage.v.get_tensor(stages_layout(TILE_M, 1, V_STAGES, TILE_M))
+    b_smem = storage.b.get_tensor(stages_layout(1, TILE_N, B_STAGES, TILE_N))
+    w_smem = storage.w.get_tensor(stages_layout(TILE_M, TILE_N, W_STAGES, TILE_M * TILE_N))
+    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES, TILE_M * TILE_N))
+    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES, TILE_M * TILE_N))
 
     x_ring = pipeline.PipelineTmaAsync.create(
         num_stages=X_STAGES,
@@ -665,15 +668,15 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     again = cute.make_tensor(again_ptr, cute.make_layout((rows, columns), stride=(again_row, 1)))
 
     load = cpasync.CopyBulkTensorTileG2SOp()
-    x_smem = stages_layout(*(TILE_M, TILE_N), 1)
+    x_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
     tma_x = cpasync.make_tiled_tma_atom(load, x, x_smem, (TILE_M, TILE_N))
-    v_smem = stages_layout(*(TILE_M, 1), 1)
+    v_smem = cute.make_ordered_layout((TILE_M, 1), order=(1, 0))
     tma_v = cpasync.make_tiled_tma_atom(load, v, v_smem, (TILE_M, 1))
-    b_smem = stages_layout(*(1, TILE_N), 1)
+    b_smem = cute.make_ordered_layout((1, TILE_N), order=(1, 0))
     tma_b = cpasync.make_tiled_tma_atom(load, b, b_smem, (1, TILE_N))
 
     store = cpasync.CopyBulkTensorTileS2GOp()
-    out_smem = stages_layout(*(TILE_M, TILE_N), 1)
+    out_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
     tma_out = cpasync.make_tiled_tma_atom(store, out, out_smem, (TILE_M, TILE_N))
 
     panels, tiles = cute.ceil_div(rows, TILE_M), cute.ceil_div(columns, TILE_N)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 cead375f6b93
-# text: 2bede44709f9
+# template: cute/custom.py.j2 e37c7868b6ce
+# text: a9739e827a20
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -132,9 +132,12 @@ class SharedStorage:  # 20608 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int) -> cute.Layout:
-    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
-    return cute.make_ordered_layout((rows, columns, stages), order=(1, 0, 2))
+def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    """
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -262,8 +265,8 @@ def custom_kernel(x_gmem, y_gmem, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
-    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
+    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES, TILE_M * TILE_N))
 
     x_ring = pipeline.PipelineCpAsync.create(
         num_stages=X_STAGES,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 cead375f6b93
-# text: ccab141139f9
+# template: cute/custom.py.j2 e37c7868b6ce
+# text: 66109cb1a899
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -129,9 +129,12 @@ class SharedStorage:  # 147584 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int) -> cute.Layout:
-    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
-    return cute.make_ordered_layout((rows, columns, stages), order=(1, 0, 2))
+def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    """
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -228,9 +231,13 @@ def custom_kernel(tma_left, tma_right, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    both_left_smem = storage.both_left.get_tensor(stages_layout(TILE_M, TILE_N, BOTH_STAGES))
-    both_right_smem = storage.both_right.get_tensor(stages_layout(TILE_M, TILE_N, BOTH_STAGES))
-    sums_smem = storage.sums.get_tensor(stages_layout(TILE_M, TILE_N, SUMS_STAGES))
+    both_left_smem = storage.both_left.get_tensor(
+        stages_layout(TILE_M, TILE_N, BOTH_STAGES, TILE_M * TILE_N)
+    )
+    both_right_smem = storage.both_right.get_tensor(
+        stages_layout(TILE_M, TILE_N, BOTH_STAGES, TILE_M * TILE_N)
+    )
+    sums_smem = storage.sums.get_tensor(stages_layout(TILE_M, TILE_N, SUMS_STAGES, TILE_M * TILE_N))
 
     both_ring = pipeline.PipelineTmaAsync.create(
         num_stages=BOTH_STAGES,
@@ -350,9 +357,9 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     out = cute.make_tensor(out_ptr, cute.make_layout((rows, columns), stride=(out_row, 1)))
 
     load = cpasync.CopyBulkTensorTileG2SOp()
-    left_smem = stages_layout(*(TILE_M, TILE_N), 1)
+    left_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
     tma_left = cpasync.make_tiled_tma_atom(load, left, left_smem, (TILE_M, TILE_N))
-    right_smem = stages_layout(*(TILE_M, TILE_N), 1)
+    right_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
     tma_right = cpasync.make_tiled_tma_atom(load, right, right_smem, (TILE_M, TILE_N))
 
     panels, tiles = cute.ceil_div(rows, TILE_M), cute.ceil_div(columns, TILE_N)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_emit_pipeline.py.j2 913db96e073a
-# text: 90e1030f70ac
+# template: pallas/gemm_sm90_emit_pipeline.py.j2 80f80680b748
+# text: 97e3a1bb306b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -30,8 +30,9 @@ Pipelines
   mainloop  plgpu.emit_pipeline. Filled by one A and one B tile: for each, all 128 threads arrive
             and arm their share of its bytes, and the phase completes when the last byte has landed.
             Emptied by wgmma_wait: producer and consumer are one instruction stream, and program
-            order takes the place of a barrier. A stage is filled again 1 step after its own,
-            when its wgmma is known to be done.
+            order takes the place of a barrier.
+            wgmma not awaited when a step ends <= steps that its stage is kept < stages, here
+            1 <= 1 < 3, for A and for B: no stage is filled again while wgmma read it.
   epilogue  plgpu.copy_smem_to_gmem. Filled by the warpgroup, 16384 B at a time, where the stages
             were. No barriers: each copy is a bulk group, and fewer than there are buffers (2)
             may still read SMEM when the oldest buffer is written again.
@@ -45,7 +46,8 @@ Timeline of a CTA (K tiles k0, k1, ...; S = 3 stages)
 Constraints
   a is (L, M, K), b is (L, N, K), the result is (L, M, N); or all three without L. Any M, N,
   K, L from 1. Used in place where rows are a multiple of 8 and columns of 128 B (operands) or
-  128 B (result); others are padded by a copy first, or cut after it.
+  128 B (result); others are padded by a copy first, or cut after it. Where K
+  has fewer tiles than the ring has stages, JAX makes the ring as short.
 
 Run
   python pallas_gemm_sm90_emit_pipeline.py
@@ -73,7 +75,8 @@ TILE_M, TILE_N, TILE_K = 128, 128, 64  # CTA tile, elements; 128 registers a thr
 RASTER_GROUP = 8  # tile rows walked together, for L2
 
 MAINLOOP_STAGES = 3  # 115712 // 32776
-DELAY_RELEASE = 1  # wgmma left in flight, and so steps that a stage is kept after its own
+IN_FLIGHT = 1  # wgmma that are not awaited when their step ends
+DELAY_RELEASE = 1  # steps that a stage is kept after its own: 1 <= 1 < 3
 
 EPI_TILE_M, EPI_TILE_N = 128, 64  # elements of one store, 16384 B
 EPI_SUBTILES = 2  # 128 / 64
@@ -136,8 +139,8 @@ def gemm_kernel(a_gmem, b_gmem, out_gmem):
         def mma_step(_, a_smem, b_smem):
             """One K tile. The pipeline waits for its stage before, and fills an older one after."""
             plgpu.wgmma(acc_ref, a_smem, b_smem.T)
-            # The newest wgmma stays in flight: only the stages before it have been read.
-            plgpu.wgmma_wait(DELAY_RELEASE)
+            # The stage that is filled now, DELAY_RELEASE steps old, must have been read.
+            plgpu.wgmma_wait(IN_FLIGHT)
 
         pipeline = plgpu.emit_pipeline(
             mma_step,

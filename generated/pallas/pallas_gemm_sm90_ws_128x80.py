@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 ba49413fa64a
-# text: 3dd65db32316
+# template: pallas/gemm_sm90_warp_specialized.py.j2 f4292ece6e9d
+# text: 7694ecaa9105
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -35,19 +35,22 @@ Pipelines
             producer threads arrive and arm their share of its bytes, and the phase completes when
             the last byte has landed.
             Emptied by all consumer threads (2 * 128).
+            wgmma not awaited when a step ends <= steps that its stage is kept < stages, here
+            0 <= 0 < 7, for A and for B: no stage is filled again while wgmma read it.
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 2048 B at a time; each has a
             ring of its own. No barriers: each copy is a bulk group, and fewer of them than buffers
             (5) may still read SMEM when the oldest buffer is written again.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)
   producer  t k0 | t k1 | ... at most 7 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
-  consumer  mma k0, release k0 | mma k1, release k1 | ...        | epilogue t | t+1 ...
-  stores                                                         | pieces of t ...
+  consumer  mma k0, release k0 | mma k1, release k1 | ... | epilogue t | t+1 ...
+  stores                                                  | pieces of t ...
 
 Constraints
   a is (L, M, K), b is (L, N, K), the result is (L, M, N); or all three without L. Any M, N,
   K, L from 1. Used in place where rows are a multiple of 8 and columns of 128 B (operands) or
-  32 B (result); others are padded by a copy first, or cut after it.
+  32 B (result); others are padded by a copy first, or cut after it. Where K
+  has fewer tiles than the ring has stages, JAX makes the ring as short.
 
 Run
   python pallas_gemm_sm90_ws_128x80.py
@@ -75,10 +78,13 @@ TILE_M, TILE_N, TILE_K = 128, 80, 64  # CTA tile, elements
 RASTER_GROUP = 8  # tile rows walked together, for L2
 
 CONSUMER_WARPGROUPS = 2
+PRODUCER_WARPGROUP = 2  # the last: jax takes no other
 WG_TILE_M, WG_TILE_N = 64, 80  # a consumer warpgroup's part; 40 registers a thread
 PRODUCER_REGISTERS = 56  # a thread; consumers get 224, min(256, (512 - 56) // 2 // 8 * 8)
 
 MAINLOOP_STAGES = 7  # (232448 - 20480) // 26640
+IN_FLIGHT = 0  # wgmma that are not awaited when their step ends
+DELAY_RELEASE = 0  # steps that a stage is kept after its own: 0 <= 0 < 7
 
 EPI_TILE_M, EPI_TILE_N = 64, 16  # elements of one store, 2048 B
 EPI_SUBTILES, EPI_SUBTILES_N = 5, 5  # of WG_TILE, and along N
@@ -144,17 +150,20 @@ def gemm_kernel(a_gmem, b_gmem, out_gmem):
                     (None, TILE_M, TILE_K),
                     lambda k: (batch, m, k),  # counts tiles
                     transforms=MMA_LAYOUT,
+                    delay_release=DELAY_RELEASE,
                 ),
                 plgpu.BlockSpec(
                     (None, TILE_N, TILE_K),
                     lambda k: (batch, n, k),
                     transforms=MMA_LAYOUT,
+                    delay_release=DELAY_RELEASE,
                 ),
             ],
             max_concurrent_steps=MAINLOOP_STAGES,
             memory_registers=PRODUCER_REGISTERS,
             wg_axis="warpgroup",
             num_compute_wgs=CONSUMER_WARPGROUPS,
+            memory_thread_idx=PRODUCER_WARPGROUP,
             compute_context=consumer,
         )
 
@@ -162,10 +171,14 @@ def gemm_kernel(a_gmem, b_gmem, out_gmem):
     # Consumers: mainloop
     # ---------------------------------------------------------------------------------------------
     def mma_step(_, a_smem, b_smem, acc_ref):
-        """One K tile. The pipeline waits for its stage before, and releases one after it."""
+        """One K tile. The pipeline waits for its stage before, and releases one after it.
+
+        The carry is the accumulator's reference, which has wgmma add in place, in flight from one
+        step to the next. As a value it would have to be awaited at the end of each.
+        """
         plgpu.wgmma(acc_ref, a_smem.at[part], b_smem.T)
-        # This stage is released: it must have been read. The other warpgroup keeps wgmma busy.
-        plgpu.wgmma_wait(0)
+        # The stage that is released now, DELAY_RELEASE steps old, must have been read.
+        plgpu.wgmma_wait(IN_FLIGHT)
         return acc_ref
 
     # ---------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from pipegen.arithmetic.registers import (
     pallas_consumer_registers,
     setmaxnreg_valid,
 )
+from pipegen.arithmetic.release import OperandRelease
 from pipegen.arithmetic.sizes import (
     align_up,
     operand_stage_bytes,
@@ -39,6 +40,7 @@ from pipegen.arithmetic.tmem import most_accumulators, tmem_columns
 
 __all__ = [
     "COPY_OVERHEAD",
+    "OperandRelease",
     "RowCopies",
     "SmemSplit",
     "accumulator_registers",

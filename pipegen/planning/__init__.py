@@ -6,6 +6,7 @@ from pipegen.errors import InputError
 from pipegen.planning.defaults import resolve
 from pipegen.planning.families import FAMILIES
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.planning.release import release_problems
 from pipegen.planning.variants import template_of
 from pipegen.rules import find_problems
 
@@ -15,7 +16,8 @@ __all__ = ["Number", "PipelinePlan", "Plan", "RolePlan", "plan"]
 def plan(description: KernelDescription) -> Plan:
     """Derive every number of the kernel that `description` asks for.
 
-    Raises InputError with one problem for each rule that the description breaks.
+    Raises InputError with one problem for each rule that the description breaks, and for each
+    operand of the plan whose stages would be filled again while wgmma read them.
     """
     problems = find_problems(description)
     if problems:
@@ -26,6 +28,8 @@ def plan(description: KernelDescription) -> Plan:
         raise AssertionError("rule PG101 lets no description without a template pass")
     name, planner = resolved.kernel.name, FAMILIES[template.family].plan
     made = planner(description, resolved, name or "", template.file)
+    if unproven := list(release_problems(made)):
+        raise InputError(unproven)
     return made if name else planner(description, resolved, default_name(made), template.file)
 
 

@@ -12,6 +12,7 @@ from pipegen.description import KernelDescription
 from pipegen.planning.custom.plan import fill_custom, plan_custom
 from pipegen.planning.gemm_cp_async_defaults import fill_gemm_cp_async
 from pipegen.planning.gemm_defaults import fill_gemm
+from pipegen.planning.gemm_pallas_defaults import fill_gemm_pallas
 from pipegen.planning.gemm_rowsum_sm100 import plan_gemm_rowsum_sm100
 from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
@@ -25,6 +26,7 @@ from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
 from pipegen.planning.mixed_sm90_pallas import plan_mixed_sm90_pallas
 from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
+from pipegen.planning.release import RELEASE_KEYS
 from pipegen.planning.rows.defaults import fill_reduce_pallas, fill_stream_pallas
 from pipegen.planning.rows.plan import plan_rows
 from pipegen.planning.stream.defaults import fill_stream
@@ -54,12 +56,14 @@ STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 @dataclass(frozen=True)
 class Family:
     """`roles`: the roles that a description may override. `rules`: those that hold beside the
-    general ones (`pipegen.rules`). `fill`: fills defaults into a description's data, in place."""
+    general ones (`pipegen.rules`). `fill`: fills defaults into a description's data, in place.
+    `keys`: of the keys that only some families have, this one's (rule PG215)."""
 
     roles: tuple[str, ...]
     rules: frozenset[str]
     fill: Callable[[dict[str, Any]], None]
     plan: Planner
+    keys: frozenset[str] = frozenset()
 
 
 FAMILIES: dict[str, Family] = {
@@ -86,7 +90,11 @@ FAMILIES: dict[str, Family] = {
         plan_gemm_rowsum_sm100,
     ),
     "gemm_sm90_pallas": Family(
-        ("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_pallas
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG223", "PG301"},
+        fill_gemm_pallas,
+        plan_gemm_sm90_pallas,
+        RELEASE_KEYS | {"role.consumer.split", "role.producer.memory_thread_idx"},
     ),
     "gemm_sm100_pallas": Family(
         ("tma", "mma", "epilogue"), GEMM_RULES | {"PG242"}, fill_gemm, plan_gemm_sm100_pallas

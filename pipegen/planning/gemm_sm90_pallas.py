@@ -13,13 +13,13 @@ from pipegen.planning.formulas import (
 )
 from pipegen.planning.gemm_sm90_pallas_template import template_values
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.planning.release import release_numbers, release_of, releases
 from pipegen.planning.smem import stage_range
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.planning.smem_pallas import (
     EMIT_PIPELINE_BLOCKS,
     MOST_STAGES,
     consumer_warpgroups,
-    delay_release,
     is_emit_pipeline,
     pallas_budget,
     warpgroup_tile,
@@ -56,10 +56,11 @@ def plan_gemm_sm90_pallas(
         empty_arrive_count=None if emit else arrivals,
         filled_by="TMA loads of one A and one B tile",
         emptied_by=(
-            "the warpgroup itself, one step later"
+            "the warpgroup itself, when it has waited for its wgmma"
             if emit
             else "all consumer threads; in a cluster, one of each warpgroup and CTA"
         ),
+        releases=releases(description, stages),
     )
     epilogue = PipelinePlan(
         name="epilogue",
@@ -144,7 +145,7 @@ def _numbers(
     threads = WARPGROUP * (warpgroups + (0 if emit else 1))
     producer = description.role["producer"].registers or 0
     consumer = description.role["consumer"].registers or 0
-    delay = delay_release(description)
+    in_flight, kept = release_of(description)
     rings = [product(split.stages, size) for size in (budget.a_bytes, budget.b_bytes)]
     if all(size % SWIZZLE_128B_ALIGNMENT == 0 for _, size in rings):
         rings = [product(split.stages, budget.stage_bytes)]
@@ -164,7 +165,7 @@ def _numbers(
         stage_formula = quotient(
             budget.capacity, budget.stage_bytes + 16, split.stages, (str(taken), taken)
         )
-        barriers = f"16 * {split.stages}" + (" + 8" if delay else "")
+        barriers = f"16 * {split.stages}" + (" + 8" if kept else "")
         threads_formula = f"128 * ({warpgroups} + 1)"
         blocks = 1
     if split.stages == MOST_STAGES:
@@ -194,12 +195,20 @@ def _numbers(
             "the issuing warpgroup's threads, for each copy of a stage (read in the PTX)",
         ),
         Number(
-            "delay_release",
-            delay,
-            "steps",
-            "1" if delay else "0",
-            "wgmma left in flight by one warpgroup; two take turns, and each waits for its own",
+            "in_flight",
+            in_flight,
+            "wgmma",
+            str(in_flight),
+            "not awaited when a step ends: 1 of a lone warpgroup; several compute in turn",
         ),
+        Number(
+            "delay_release",
+            kept,
+            "steps",
+            str(kept),
+            "that a stage is kept after its own: as many as wgmma are in flight",
+        ),
+        *release_numbers(releases(description, split.stages)),
         Number(
             "epi_buffer_bytes",
             budget.buffer_bytes,

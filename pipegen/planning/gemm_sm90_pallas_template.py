@@ -7,12 +7,9 @@ from pipegen.description import KernelDescription
 from pipegen.planning.formulas import may_read
 from pipegen.planning.pallas_check_limits import gemm_limits
 from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
+from pipegen.planning.release import release_of
 from pipegen.planning.smem_budget import SmemBudget
-from pipegen.planning.smem_pallas import (
-    delay_release,
-    splits_m,
-    warpgroup_tile,
-)
+from pipegen.planning.smem_pallas import consumer_warpgroups, split_of, warpgroup_tile
 from pipegen.vocabulary import DTYPE
 
 
@@ -34,8 +31,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
     a_k, b_k = description.layout.a == "k", description.layout.b == "k"
     rows, columns = warpgroup_tile(description)
     epi_m, epi_n = budget.epi_tile_mn
-    delay = delay_release(description)
-    split_m = splits_m(description)
+    in_flight, kept = release_of(description)
+    split, warpgroups = split_of(description), consumer_warpgroups(description)
     swizzle = widest_swizzle((k if a_k else rows) * a.bytes, (k if b_k else columns) * b.bytes)
     out_swizzle = widest_swizzle(epi_n * out.bytes)
     clustered = cluster_m * cluster_n > 1
@@ -56,7 +53,14 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "epi_tile_n": epi_n,
         "epi_subtiles": budget.subtiles,
         "epi_subtiles_n": columns // epi_n,
-        "delay_release": delay,
+        "in_flight": in_flight,
+        "delay_release": kept,
+        "release_distance": f"{in_flight} <= {kept} < {budget.split.stages}",
+        "loads_of_steps": _steps(kept, ("kS", "k(S+1)", "k(S+2)")),
+        "done_of_steps": _steps(in_flight, ("mma k0", "mma k1", "mma k2")),
+        "consumer_steps": _consumer_steps(kept),
+        "producer_warpgroup": description.role["producer"].memory_thread_idx,
+        "consumers": _consumers(warpgroups, split, rows if split == "m" else columns),
         # Two copies a stage, each armed by the 128 threads of the issuing warpgroup.
         "full_barrier": f"256 arrives + {budget.stage_bytes} B",
         **gemm_limits(a, b, out, tolerance_words(a, b, out)),
@@ -70,8 +74,11 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "out_swizzle_columns": out_swizzle // out.bytes,
         **operand_words("a", "m", a_k),
         **operand_words("b", "n", b_k),
-        "a_part": _a_part(a_k, split_m),
-        "b_part": "b_smem.T" if b_k else "b_smem",
+        "part": _part(split),
+        "a_part": _operand_part("a_smem", split == "m", mode_first=a_k, transposed=not a_k),
+        "b_part": _operand_part("b_smem", split == "n", mode_first=b_k, transposed=b_k),
+        "out_m": _place("m", split == "m"),
+        "out_n": _place("n", split == "n"),
         "a_reference": "a" if a_k else "a.swapaxes(-1, -2)",
         "b_reference": "b.swapaxes(-1, -2)" if b_k else "b",
         "drained_type": (
@@ -83,19 +90,60 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         # A tail in M and N, two batches, and three K tiles: small enough for an interpreter.
         "interpret_size": f"{m + 8}, {n + 64}, {3 * k}, 2",
         "interpret_sm_count": 2 * cluster_m * cluster_n,
+        "interpret_threads": (warpgroups + 1) * cluster_m * cluster_n,
         "clustered": clustered,
         "a_multicast": cluster_n > 1,
         "b_multicast": cluster_m > 1,
-        "split_m": split_m,
-        "delayed": delay > 0,
+        "split": bool(split),
+        "delayed": kept > 0,
     }
 
 
-def _a_part(k_major: bool, split: bool) -> str:
-    """What a warpgroup multiplies of A's SMEM tile, as (M, K)."""
+def _part(split: str) -> str:
+    """The slice of the tile that is a warpgroup's own."""
     if not split:
-        return "a_smem" if k_major else "a_smem.T"
-    return "a_smem.at[part]" if k_major else "a_smem.at[:, part].T"
+        return ""
+    size, what = f"WG_TILE_{split.upper()}", "rows" if split == "m" else "columns"
+    return f"pl.ds(warpgroup * {size}, {size})  # {what} of the tile"
+
+
+def _operand_part(ref: str, split: bool, mode_first: bool, transposed: bool) -> str:
+    """What a warpgroup multiplies of an operand's SMEM tile, as (M, K) or (K, N).
+
+    `mode_first`: M or N is the tile's first dimension.
+    """
+    part = ("part" if mode_first else ":, part") if split else ""
+    return ref + (f".at[{part}]" if part else "") + (".T" if transposed else "")
+
+
+def _place(mode: str, split: bool) -> str:
+    """Where a store begins, along one dimension of the output."""
+    upper = mode.upper()
+    own = f" + warpgroup * WG_TILE_{upper}" if split else ""
+    return f"{mode} * TILE_{upper}{own} + sub_{mode}"
+
+
+def _consumers(warpgroups: int, split: str, size: int) -> str:
+    """Who the consumers are, and what they do."""
+    if not split:
+        return "warpgroup 0: wgmma, then the epilogue"
+    who = "0 and 1" if warpgroups == 2 else f"0 to {warpgroups - 1}"
+    what = "rows" if split == "m" else "columns"
+    return f"warpgroups {who}: wgmma on {size} {what} of the tile each, and their epilogue"
+
+
+def _steps(later: int, events: tuple[str, ...]) -> str:
+    """A timeline's cells for the first three steps: the first event comes `later` steps on."""
+    cells = ("",) * min(later, len(events)) + events
+    return " | ".join(f"{cell:<8}" for cell in cells[: len(events)])
+
+
+def _consumer_steps(kept: int) -> str:
+    """A consumer's steps in a timeline: what it releases, and when."""
+    if not kept:
+        return "mma k0, release k0 | mma k1, release k1 | ..."
+    before = "mma k0" if kept == 1 else "mma k0 | ..."
+    return f"{before} | mma k{kept}, release k0 | ... | drained"
 
 
 def operand_words(operand: str, mode: str, k_major: bool) -> dict[str, Any]:

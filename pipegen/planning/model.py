@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipegen.arithmetic import OperandRelease
 from pipegen.description import KernelDescription
 
 
@@ -26,6 +27,8 @@ class PipelinePlan:
     `construct` is the class (CuTe DSL) or emitter (Pallas). Arrive counts are arrivals per phase,
     as set on the mbarrier; None where the construct has no such barrier. `stage_bytes` and
     `tx_count` are in bytes. `groups` that take turns have a barrier each (PipelineOrder).
+    `releases`: of each operand that wgmma reads in a stage of a Pallas pipeline, which has no
+    barrier that a wgmma itself arrives on.
     """
 
     name: str
@@ -40,6 +43,7 @@ class PipelinePlan:
     filled_by: str
     emptied_by: str
     groups: int = 1
+    releases: tuple[OperandRelease, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ buffers are allocated one behind the other, each at a multiple of 1024; barriers
 from pipegen.arithmetic import SmemSplit, align_up, operand_stage_bytes, tile_bytes
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, MBARRIER_BYTES, SWIZZLE_128B_ALIGNMENT
+from pipegen.planning.release import release_of
 from pipegen.planning.smem_budget import SmemBudget
 from pipegen.vocabulary import DTYPE
 
@@ -20,29 +21,22 @@ MOST_BUFFERS = 8
 MOST_STAGES = 32
 
 
-def delay_release(description: KernelDescription) -> int:
-    """Steps that a stage is kept beyond its own: the wgmma left in flight.
-
-    Two warpgroups keep the tensor core busy in turn, so that each can wait for its own wgmma; one
-    alone must leave the newest in flight.
-    """
-    return 0 if consumer_warpgroups(description) > 1 else 1
-
-
 def consumer_warpgroups(description: KernelDescription) -> int:
     """Warpgroups that compute."""
     return description.role["consumer"].warpgroups or 1
 
 
-def splits_m(description: KernelDescription) -> bool:
-    """Whether two consumer warpgroups share the tile's rows (rule PG203: 64 or 128 each)."""
-    return consumer_warpgroups(description) > 1
+def split_of(description: KernelDescription) -> str:
+    """What several consumer warpgroups share: the tile's rows, m, or its columns, n; else none."""
+    role = description.role["consumer"]
+    return str(role.split) if consumer_warpgroups(description) > 1 else ""
 
 
 def warpgroup_tile(description: KernelDescription) -> tuple[int, int]:
     """Rows and columns of the tile that one warpgroup computes."""
     m, n = description.tile.m or 0, description.tile.n or 0
-    return m // consumer_warpgroups(description), n
+    warpgroups = consumer_warpgroups(description)
+    return (m, n // warpgroups) if split_of(description) == "n" else (m // warpgroups, n)
 
 
 def store_tile(description: KernelDescription) -> tuple[int, int]:
@@ -77,7 +71,8 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
     else:
         capacity = hardware.smem_per_block
         held = buffers_of_persistent(subtiles)[0] if buffers == "auto" else buffers
-    extra = 0 if emit else MBARRIER_BYTES * delay_release(description)
+    _, kept = release_of(description)
+    extra = MBARRIER_BYTES if kept and not emit else 0
     barriers_a_stage = 1 if emit else 2
 
     def total(stages: int, buffers: int) -> int:

@@ -4,8 +4,10 @@
 What it checks
     tile.m: on sm_90a, 64 rows for each consumer warpgroup, once or twice; in ping-pong, where one
     warpgroup has the tile to itself, 64 or 128; on sm_100a, 128 rows of each CTA, also in a pair,
-    whose MMA has 256. tile.n: a multiple of 16, from 16 to 256. tile.k: rows of 32, 64, 128 or 256
-    bytes. In a Pallas pair tile.n is a multiple of 32, with i8 of 64.
+    whose MMA has 256. tile.n: a multiple of 16, from 16 to 256. In Pallas, with
+    role.consumer.split = "n": tile.m 64 to 256, and such an N for each consumer warpgroup; in a
+    Pallas pair tile.n is a multiple of 32, with i8 of 64. tile.k: rows of one swizzle, 32, 64 or
+    128 bytes, or of two of 128.
 
 Why
     One wgmma computes 64 x N x 32 bytes for one warpgroup, N a multiple of 8 up to 256 (PTX ISA,
@@ -31,6 +33,7 @@ from pipegen.planning.turns import takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
 K_ROW_BYTES = (32, 64, 128, 256)
+SPLIT_N_ROWS = (64, 128, 192, 256)
 MAX_N = 256
 TMEM_LANES = 128
 
@@ -42,7 +45,12 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     warpgroups = description.role["consumer"].warpgroups if "consumer" in description.role else None
     m, n, k = tile.m, tile.n, tile.k
-    if m is None or n is None or k is None or warpgroups not in (1, 2):
+    counts = (1, 2, 3) if description.kernel.backend == "pallas" else (1, 2)
+    if m is None or n is None or k is None or warpgroups is None or warpgroups not in counts:
+        return
+    if description.kernel.backend == "pallas":
+        yield from _pallas(description, warpgroups)
+        yield from _depth(k, description)
         return
     warpgroups = tile_warpgroups(description, warpgroups)
     rows = sizes_m(warpgroups)
@@ -71,9 +79,54 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             listing(rows),
             nearest_number(m, rows),
         )
-    why = "the epilogue stores 16 columns or more at a time"
-    yield from _columns(n, "wgmma has no such N" if n % 8 or not 8 <= n <= MAX_N else why)
+    yield from _columns(n, _why_not(n))
     yield from _depth(k, description)
+
+
+def _pallas(description: KernelDescription, warpgroups: int) -> Iterator[Problem]:
+    """Rows and columns of each consumer warpgroup; three share a tile by its rows or columns."""
+    m, n = description.tile.m or 0, description.tile.n or 0
+    split = description.role["consumer"].split
+    if split is not None and warpgroups == 1:
+        yield Problem(
+            "one consumer warpgroup has the tile to itself",
+            "role.consumer.split",
+            split,
+            (
+                "no value"
+                if description.kernel.style == "emit-pipeline"
+                else "no value, or warpgroups = 2 or 3"
+            ),
+            "leave the key out",
+        )
+        return
+    each = f"{warpgroups} consumer warpgroup{'s' if warpgroups > 1 else ''}"
+    rows = SPLIT_N_ROWS if split == "n" else sizes_m(warpgroups)
+    if m not in rows:
+        why = f"wgmma computes 64 rows for each of {each}, once or twice"
+        if split == "n":
+            why = f"wgmma computes 64 rows at a time, and {each} share the tile by its columns"
+        yield Problem(why, "tile.m", m, listing(rows), nearest_number(m, rows))
+    if split != "n":
+        yield from _columns(n, _why_not(n))
+        return
+    step = 16 * warpgroups
+    columns = tuple(range(step, MAX_N * warpgroups + 1, step))
+    if n not in columns:
+        yield Problem(
+            f"{each} share the tile by its columns: multiples of 16 for each, up to {MAX_N}",
+            "tile.n",
+            n,
+            f"multiples of {step} from {step} to {columns[-1]}",
+            nearest_number(n, columns),
+        )
+
+
+def _why_not(n: int) -> str:
+    """Why wgmma or the epilogue does not take N, where they do not."""
+    if n % 8 or not 8 <= n <= MAX_N:
+        return "wgmma has no such N"
+    return "the epilogue stores 16 columns or more at a time"
 
 
 def _tcgen05(description: KernelDescription) -> Iterator[Problem]:
@@ -125,7 +178,7 @@ def _depth(k: int, description: KernelDescription) -> Iterator[Problem]:
     depths = sizes_k(DTYPE[description.dtype.a].bits)
     if k not in depths:
         yield Problem(
-            f"a stage's row of K must be {listing(K_ROW_BYTES)} bytes",
+            f"a stage's row of K must be {listing(K_ROW_BYTES)} bytes: one swizzle, or two of 128",
             "tile.k",
             k,
             listing(depths),

@@ -14,7 +14,8 @@ Why
 Example
     Three warpgroups start with 168 registers a thread, 504 together: 40 + 2 * 240 = 520 hangs.
     In Pallas, 48 for the memory warpgroup makes Mosaic GPU ask for 48 + 2 * 232 = 512: seen to
-    hang on an H200 (jax 0.11.2).
+    hang on an H200 (jax 0.11.2). Four consumer warpgroups there start with 96 registers a thread,
+    480 together, and Mosaic GPU asks for at least 24 + 4 * 120 = 504.
 
 Use instead
     Leave registers out: pipegen fills in 40 for the producer (56 in Pallas) and the most that
@@ -37,6 +38,7 @@ from pipegen.hardware import (
     SETMAXNREG_MIN,
     SETMAXNREG_STEP,
     WARPGROUP,
+    Hardware,
 )
 from pipegen.planning.gemm_defaults import blackwell_warpgroups
 from pipegen.planning.turns import takes_turns
@@ -87,10 +89,12 @@ def _fixed_warps(description: KernelDescription) -> Iterator[Problem]:
 def _counts(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:
     """Warpgroups that the template has, and registers that setmaxnreg takes."""
     sequential = description.kernel.style in ONE_STREAM_STYLES
+    pallas = description.kernel.backend == "pallas"
     # The most that one thread of a role can get in a block of this size.
     hardware = HARDWARE[description.kernel.arch]
     highest = consumer_registers(1, max(1, consumer.warpgroups or 1), SETMAXNREG_MIN, hardware)
-    producers, consumers = ((0,), (1,)) if sequential else ((1,), (1, 2))
+    several = (1, 2, 3) if pallas else (1, 2)
+    producers, consumers = ((0,), (1,)) if sequential else ((1,), several)
     if takes_turns(description):
         consumers = (consumer.warpgroups or 0,)  # rule PG230 says more about it
     for role, entry, allowed in (
@@ -99,8 +103,11 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
     ):
         registers = entry.registers
         if entry.warpgroups not in allowed:
+            why = f"the template is written for {listing(allowed)} {role} warpgroup(s)"
+            if pallas and role == "consumer" and (entry.warpgroups or 0) > max(several):
+                why = _too_many_warpgroups(entry.warpgroups or 0, hardware) or why
             yield Problem(
-                f"the template is written for {listing(allowed)} {role} warpgroup(s)",
+                why,
                 f"role.{role}.warpgroups",
                 entry.warpgroups,
                 listing(allowed),
@@ -122,6 +129,21 @@ def _counts(description: KernelDescription, producer: Role, consumer: Role) -> I
                 f"multiples of {SETMAXNREG_STEP} from {SETMAXNREG_MIN} to {SETMAXNREG_MAX}",
                 nearest_number(registers, range(SETMAXNREG_MIN, highest + 1, SETMAXNREG_STEP)),
             )
+
+
+def _too_many_warpgroups(consumers: int, hardware: Hardware) -> str:
+    """Why no split of the registers serves so many consumers in Pallas; empty if one does."""
+    warpgroups = 1 + consumers
+    start = launch_registers(WARPGROUP * warpgroups, hardware)
+    least = SETMAXNREG_MIN + consumers * pallas_consumer_registers(SETMAXNREG_MIN, consumers)
+    if least <= start * warpgroups:
+        return ""
+    return (
+        f"{warpgroups} warpgroups start with {start} registers a thread, {start * warpgroups} "
+        f"together; emit_pipeline_warp_specialized asks for {least} or more "
+        f"({SETMAXNREG_MIN} + {consumers} * {pallas_consumer_registers(SETMAXNREG_MIN, consumers)})"
+        " and would wait for ever"
+    )
 
 
 def _split(description: KernelDescription, producer: Role, consumer: Role) -> Iterator[Problem]:

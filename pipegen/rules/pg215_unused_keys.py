@@ -4,7 +4,8 @@
 What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
     registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
-    keys of [stream] and [reduce] in all others.
+    keys of [stream] and [reduce] in all others; in_flight and delay_release of pipelines, split and
+    memory_thread_idx of roles where the template does not have them.
     What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
     what only other ops have.
 
@@ -23,8 +24,11 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
+from pipegen.planning.families import family_of
 
 GENERAL = True
+# Keys that only some families have (`Family.keys`).
+RARE = {"pipeline": ("in_flight", "delay_release"), "role": ("split", "memory_thread_idx")}
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -35,6 +39,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         unused = _only_of_graphs(description)
         unused |= _unused_without_mma(description) if op in ("stream", "reduce") else {}
         unused |= _unused_sections(description)
+    unused |= _of_other_families(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
@@ -72,6 +77,19 @@ def _unused_sections(description: KernelDescription) -> dict[str, object]:
         for op, section in (("stream", description.stream), ("reduce", description.reduce))
         if op != description.kernel.op and section.blocks_per_sm != "auto"
     }
+
+
+def _of_other_families(description: KernelDescription) -> dict[str, object]:
+    """What was given of the keys that this kernel's family does not have."""
+    family = family_of(description)
+    found: dict[str, object] = {}
+    for section, words in RARE.items():
+        for name, entry in getattr(description, section).items():
+            for word in words:
+                key, value = f"{section}.{name}.{word}", getattr(entry, word)
+                if value is not None and family and key not in family.keys:
+                    found[key] = value
+    return found
 
 
 def _only_of_graphs(description: KernelDescription) -> dict[str, object]:

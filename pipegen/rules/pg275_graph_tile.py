@@ -66,7 +66,7 @@ def _rows(graph: Graph) -> tuple[int, ...]:
     found = []
     for rows in ROWS:
         vectors = [part for part in graph.tensors if part.dims == ("M",)]
-        sharing = [role.warps for role in graph.roles if role.kind in ("thread", "cp_async")]
+        sharing = [max(1, r.warps) for r in graph.roles if r.kind in ("thread", "cp_async")]
         if (
             all(rows % warps == 0 for warps in sharing)
             and all(rows // w * (graph.tile[1] // WARP) <= MOST_ELEMENTS for w in sharing)

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, toml_literal
 from pipegen.hardware import HARDWARE
+from pipegen.planning.gemm_pallas_defaults import PRODUCER_OF_THREE
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
 PALLAS_MIXED = ((1, 1), (1, 2))
@@ -92,8 +93,26 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
                 "nothing is emitted here that it cannot check"
             )
         return PALLAS_MIXED, "in Pallas a mixed GEMM that shares weights spills registers"
+    consumer = description.role.get("consumer")
+    if backend == "pallas" and consumer and consumer.warpgroups == 3 and consumer.split == "n":
+        return ((1, 1), (1, 2)), (
+            "three consumer warpgroups that share columns spill where B is multicast (jax 0.12.0.1)"
+        )
+    if backend == "pallas" and _few_load_registers(description):
+        return CLUSTERS[:1], (
+            f"with {PRODUCER_OF_THREE} registers, which is what 128 accumulators leave of three "
+            "consumer warpgroups, a thread that loads spills in a cluster (jax 0.10.2 to 0.12.0.1)"
+        )
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
     if description.kernel.op == "mixed_gemm":
         return CLUSTERS, "a mixed GEMM shares tiles between 1 or 2 CTAs on a side"
     return every, ""
+
+
+def _few_load_registers(description: KernelDescription) -> bool:
+    """Whether three consumer warpgroups leave the one that loads too few for a cluster."""
+    producer, consumer = description.role.get("producer"), description.role.get("consumer")
+    if producer is None or consumer is None or consumer.warpgroups != 3:
+        return False
+    return (producer.registers or 0) <= PRODUCER_OF_THREE

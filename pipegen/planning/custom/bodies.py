@@ -124,6 +124,10 @@ def identity(role: RoleNode) -> list[str]:
             lines.append(f"{part.name}.store(values.to({part.name}.element_type))")
     if role.kept:
         lines.append(f"row_values = {' + '.join(summed)}")
+        if not any({"M", "N"} <= set(dims) for dims, _ in inputs):
+            # Every row has the same sum.
+            shape = f"({upper(role.name)}_ROWS, VECTOR)"
+            lines.append(f"row_values = row_values.broadcast_to({shape})")
         lines += [f"add_rows(row_values, {part.name}, columns, thread)" for part in role.kept]
     return lines
 

@@ -250,13 +250,21 @@ def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
                 "field": field_of(ring, part),
                 "dtype": DTYPE[part.dtype].cutlass,
                 "tile": tile_shape(part)[1:-1],
-                "elements": tile_shape(part)[1:-1].replace(", ", " * "),
+                "step": stage_step(numbers, part),
             }
             for part in ring.parts
         ],
         "full_formula": f"{' + '.join(ring.sources)}",
         "empty_formula": f"{' + '.join(ring.targets)}",
     }
+
+
+def stage_step(numbers: Numbers, part: Part) -> str:
+    """Elements from a stage to the next, as the emitted file says it: a short vector is padded."""
+    size = numbers.part_bytes(part)
+    if size == numbers.copied_bytes(part):
+        return tile_shape(part)[1:-1].replace(", ", " * ").replace("1 * ", "").replace(" * 1", "")
+    return str(size // DTYPE[part.dtype].bytes)
 
 
 def tx_formula(numbers: Numbers, ring: Ring) -> str:
