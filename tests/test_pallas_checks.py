@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The self-check of an emitted Pallas module: a small hole in a large result makes it fail.
 
-No kernel runs here. `check` gets a function that returns the reference, rounded as the kernel would
-round it, and then with a block of 8 rows x 64 columns of zeros: 1% of a result of 2304 x 2304 in the
-Frobenius norm, which is as much as rounding to bf16 may do.
+No kernel runs here. `check` gets a function that returns the reference, rounded as the kernel
+would round it, and then with a block of 8 rows x 64 columns of zeros: 1% of a result of
+2304 x 2304 in the Frobenius norm, which is as much as rounding to bf16 may do.
 """
 
 import functools

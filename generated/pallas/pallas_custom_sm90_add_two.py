@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
-# template: pallas/custom.py.j2 2e8fe7049f95
-# text: 8b32dcd4ec1b
+# template: pallas/custom.py.j2 0a461bb63b6d
+# text: 24adb6018588
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -306,13 +306,13 @@ def check_operands(x, y):
         "x": (x, X_DTYPE),
         "y": (y, Y_DTYPE),
     }
-    shapes = {name: x.shape for name, (x, _) in operands.items()}
-    for name, (x, dtype) in operands.items():
-        if x.dtype != dtype:
-            raise TypeError(f"{name}.dtype={x.dtype}: must be {jnp.dtype(dtype).name}")
-        if x.ndim != 2 or 0 in x.shape or x.shape[0] % TILE_M or x.shape[1] % TILE_N:
+    shapes = {name: each.shape for name, (each, _) in operands.items()}
+    for name, (each, dtype) in operands.items():
+        if each.dtype != dtype:
+            raise TypeError(f"{name}.dtype={each.dtype}: must be {jnp.dtype(dtype).name}")
+        if each.ndim != 2 or 0 in each.shape or each.shape[0] % TILE_M or each.shape[1] % TILE_N:
             rule = f"must be (M, N), multiples of {TILE_M} and {TILE_N}"
-            raise ValueError(f"{name}.shape={x.shape}: {rule}")
+            raise ValueError(f"{name}.shape={each.shape}: {rule}")
     if len(set(shapes.values())) > 1:
         raise ValueError(f"{shapes=}: must be the same")
 

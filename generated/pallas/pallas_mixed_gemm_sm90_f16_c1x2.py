@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
 # template: pallas/mixed_gemm_sm90.py.j2 c063c4dea090
-# text: 0700d18efa48
+# text: c6724ed987a3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
-# Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
+# Checked with jax 0.11.2 and 0.12.0.1, not with 0.10.2.
 # description:
 #   pipegen = 1
 #

@@ -32,7 +32,8 @@ def figure(value: float, digits: int = 0) -> str:
 def rounding(out: Dtype, size: float) -> str:
     """What rounding does to an element of so many rms."""
     bits = PRECISION[out.name]
-    return f"{out.name} rounds {size:g} rms by up to {size:g} / 2**{bits} = {figure(size / 2**bits, 1)}"
+    most = f"{size:g} / 2**{bits} = {figure(size / 2**bits, 1)}"
+    return f"{out.name} rounds {size:g} rms by up to {most}"
 
 
 def of_sums(tolerance: str) -> dict[str, str]:
@@ -63,7 +64,9 @@ def stream_limits(x: str, out: Dtype, *, alone: bool) -> dict[str, str]:
     if alone and x == out.name:
         return words("0.0", "0.0", "a copy is exact; an f that rounds needs more")
     if out.name == "f32":
-        return words("1e-6", "2e-6", f"f32 rounds {LARGEST} rms by up to {LARGEST} / 2**24 = 3.6e-7")
+        return words(
+            "1e-6", "2e-6", f"f32 rounds {LARGEST} rms by up to {LARGEST} / 2**24 = 3.6e-7"
+        )
     return words(*LIMIT[out.name], rounding(out, LARGEST))
 
 
