@@ -14,6 +14,7 @@ from code_digest import code_digest
 
 HERE = Path(__file__).parent
 PACKAGES = ("torch", "nvidia-cutlass-dsl", "jax")
+LONG_TABLE = 8  # rows; a longer one is folded
 BEGIN, END = "<!-- h200 tables -->\n", "<!-- /h200 tables -->"
 
 
@@ -41,6 +42,16 @@ def speed_table(results: list[dict[str, Any]]) -> list[str]:
         cells = [cell(result["module"], row) for row in result["rows"]]
         lines.append(f"| `{result['module']}` | " + " | ".join(cells) + " |")
     return lines
+
+
+def folded(lines: list[str], results: list[dict[str, Any]]) -> list[str]:
+    """A table as it is, or folded beneath a line that says what it spans."""
+    if len(results) < LONG_TABLE:
+        return lines
+    ratios = [row["ratio"] for result in results for row in result["rows"]]
+    what = results[0]["module"].partition("_sm90")[0]
+    summary = f"{len(results)} {what} modules: {min(ratios):.3f} to {max(ratios):.3f} of the peer"
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def timed_tiles(results: list[dict[str, Any]]) -> bool:
@@ -125,7 +136,7 @@ def tables() -> str:
         lines += [f"Code changed since that run: {names}.", ""]
     for path in sorted(HERE.glob("hopper_speed_*.json")):
         speed = read(path.name)
-        lines += [*speed_table(speed["results"]), ""]
+        lines += [*folded(speed_table(speed["results"]), speed["results"]), ""]
         lines += [speed["note"], ""] if "note" in speed else []
     lines += [
         f"{facts['gpu'].split(',')[0]}, {versions}; {verify['date']}. All figures and commands: "

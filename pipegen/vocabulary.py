@@ -43,12 +43,26 @@ OPTIONS: dict[str, object] = {
     "integration.jax": False,
 }
 
-# The first style of a backend is its default.
+# The first style of a backend is its default, but for ops that only move bytes: see default_style.
 STYLES: dict[str, tuple[str, ...]] = {
     "cute": ("participants", "explicit-state"),
     "cute-ts": ("participants",),
     "pallas": ("warp-specialized", "emit-pipeline", "pallas-call"),
 }
+
+
+def default_style(op: str, backend: str) -> str:
+    """The style of a description that names none.
+
+    Where nothing but bytes moves, small blocks that share an SM were faster on an H200 than one
+    block with a warpgroup for its loads (benchmarks/hopper_speed_pallas_rows.json).
+    """
+    return (
+        "emit-pipeline"
+        if backend == "pallas" and op in ("stream", "reduce")
+        else STYLES[backend][0]
+    )
+
 
 # Pallas styles in which one warpgroup loads and computes.
 ONE_STREAM_STYLES = ("emit-pipeline", "pallas-call")

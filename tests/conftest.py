@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared fixtures; the last lines of a run count the skips by reason."""
 
+import sys
 from collections import Counter
 from pathlib import Path
 
+import environments
 import pytest
 from click.testing import CliRunner, Result
 
@@ -21,6 +23,20 @@ def pipegen(tmp_path, monkeypatch):
         return CliRunner().invoke(main, [str(arg) for arg in args], catch_exceptions=False)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def newest_jax(request):
+    """A Python whose jax interprets TMEM and clusters (0.11 and later); a skip without one."""
+    try:
+        if environments.jax_version(sys.executable) >= (0, 11):
+            return sys.executable
+    except ValueError:
+        pass  # no jax at all
+    python, reason = environments.newest_jax(request.config.cache.mkdir("newest-jax"))
+    if reason:
+        pytest.skip(reason)
+    return python
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -2,9 +2,10 @@
 """Runs emitted Pallas modules in jax's interpreter: `python interpret_modules.py CASES.json`.
 
 A program of its own, which needs jax and numpy only, so that the tests run it with any Python.
-CASES.json is a list of {"module": path, "set": {constant: value}}. For each case one
-line of JSON is printed: how it ended, with which jax and Python. A module runs with the sizes of
-its own `--interpret`; `set` gives its constants other values first, such as more stages.
+CASES.json is a list of {"module": path, "set": {constant: value}, "through": "main" or "launch"}.
+For each case one line of JSON is printed: how it ended, with which jax and Python. A module runs
+with the sizes of its own `--interpret`; `set` gives its constants other values first, such as more
+stages.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import interpret_rows
 import interpreters
 import jax
 
@@ -53,7 +55,9 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     logging.getLogger().addHandler(log)
     try:
         with contextlib.redirect_stdout(said):
-            code = load(Path(case["module"]), case["set"]).main(["--interpret"])
+            module = load(Path(case["module"]), case["set"])
+            by_launch = case.get("through") == "launch"
+            code = interpret_rows.run(module) if by_launch else module.main(["--interpret"])
         word = verdict(code, said.getvalue(), code == 0 and raced(said.getvalue()))
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=said)

@@ -25,8 +25,12 @@ def beyond(path: Path, jax: tuple[int, ...]) -> str:
         return "no interpreter runs the MMAs of a CTA pair"
     if jax >= (0, 11):
         return ""
+    if has_out_specs(path):
+        return "jax 0.10 interprets no predicated store, which out_specs make"
     if "TMEM" in text:
         return "jax 0.10 interprets no TMEM"
+    if description.kernel.op == "mixed_gemm":
+        return "jax 0.10 interprets no plgpu.load"
     if max(description.cluster.shape or (1, 1)) > 1:
         return "jax 0.10 interprets no cluster barriers"
     if description.kernel.style == "pallas-call":
@@ -34,20 +38,33 @@ def beyond(path: Path, jax: tuple[int, ...]) -> str:
     return ""
 
 
-def cases(jax: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Every module as it stands; the example of each template with other depths of its ring."""
+def has_out_specs(path: Path) -> bool:
+    """Whether a module's pipeline writes back by itself: `--interpret` says SKIP then."""
+    epilogue = load_description(path.with_suffix(".toml")).pipeline.get("epilogue")
+    return bool(epilogue and epilogue.out_specs)
+
+
+def is_example(path: Path) -> bool:
+    """Whether a module is the one that its template names."""
     examples = {template.example for template in templates() if template.backend == "pallas"}
+    return path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in examples
+
+
+def cases(jax: tuple[int, ...], every: bool = True) -> Iterator[dict[str, Any]]:
+    """Every module as it stands (or the example of each template); examples with other depths."""
     for path in MODULES:
-        if beyond(path, jax):
+        if beyond(path, jax) or not (every or is_example(path)):
             continue
         yield case(path)
         ring = _RING.search(path.read_text("utf-8"))
-        if ring and str(path.relative_to(ROOT)) in examples:
+        if every and ring and is_example(path):
             for depth in DEPTHS:
                 if depth != int(ring[2]):
                     yield case(path, {ring[1]: depth})
 
 
 def case(path: Path, constants: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One module, with other values of some of its constants."""
-    return {"module": str(path), "set": constants or {}}
+    """One module, with other values of some of its constants, and how it is run."""
+    beside = path.with_suffix(".toml").is_file()
+    through = "launch" if beside and has_out_specs(path) else "main"
+    return {"module": str(path), "set": constants or {}, "through": through}

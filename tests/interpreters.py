@@ -8,6 +8,9 @@ lacks:
                 0.12.0.1): a stage released too early would pass. Here each read is reported to the
                 race detector, as the interpreter does for tcgen05.
   transposes    0.10.2 knows no transposed operand of wgmma, later versions do.
+  layout_cast   Registers have no layouts in it: in 0.10.2 a change of one is nothing, too.
+  predicates    No version knows a store with a predicate, which a pipeline with out_specs makes:
+                from 0.11 on it is looked at here, and a store whose predicate is false left out.
   edges         0.10.2 stops at a copy that goes beyond an array, and drops a store that does. TMA
                 reads zeros there and leaves out the rest, as later versions have it.
 """
@@ -20,6 +23,8 @@ import numpy as np
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 try:
+    from jax._src.interpreters import mlir
+    from jax._src.pallas.mosaic_gpu import core as mosaic_gpu_core
     from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
     from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
     from jax._src.state.types import TransposeTransform
@@ -33,8 +38,11 @@ def prepare() -> None:
     """Gives the interpreter what it lacks, and jax 0.10.2 its public name."""
     if PUBLIC:
         gpu_callbacks.wgmma = functools.partial(_checked_wgmma, gpu_callbacks.wgmma)
+        store = functools.partial(_predicated_store, gpu_callbacks.copy_smem_to_gmem)
+        gpu_callbacks.copy_smem_to_gmem = store
         return
     gpu_callbacks.wgmma = _wgmma_of_jax_0_10
+    mlir.register_lowering(mosaic_gpu_core.layout_cast_p, lambda _, value, **__: [value])
     gpu_callbacks._handle_out_of_bounds_read = _zeros_beyond_the_edge
     memory = gpu_callbacks.memory.GPUSharedMemory
     memory.store_buffer_content = _stores_up_to_the_edge(memory.store_buffer_content)
@@ -77,6 +85,13 @@ def _checked_wgmma(original: Any, **arguments: Any) -> Any:
                 thread, clock.async_smem_clock, key, access, arguments["source_info"]
             )
     return original(**arguments)
+
+
+def _predicated_store(original: Any, *, token: Any, predicate: Any, **arguments: Any) -> Any:
+    """jax 0.11 and later: the interpreter's store, unless its predicate is false."""
+    if predicate is not None and not bool(np.asarray(predicate)):
+        return token
+    return original(token=token, predicate=None, **arguments)
 
 
 def _wgmma_of_jax_0_10(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import environments
 import pytest
-from interpretable import DEPTHS, MODULES, beyond, case, cases
+from interpretable import DEPTHS, MODULES, beyond, case, cases, has_out_specs, is_example
 
 from pipegen.compiling.installed import version_key, version_of
 
@@ -51,7 +51,8 @@ def ran(tmp_path_factory):
     def of(python: str):
         if python not in known:
             folder = tmp_path_factory.mktemp("interpreted")
-            todo = cases(environments.jax_version(python))
+            jax = environments.jax_version(python)
+            todo = cases(jax, every=jax >= (0, 11))
             known[python] = environments.interpret(python, todo, folder)
         return known[python]
 
@@ -61,8 +62,11 @@ def ran(tmp_path_factory):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_it_is_right_and_has_no_race(python, ran, path):
     """With tails in every dimension, several tiles a CTA, and for some several depths of ring."""
-    if reason := beyond(path, environments.jax_version(python)):
+    jax = environments.jax_version(python)
+    if reason := beyond(path, jax):
         pytest.skip(reason)
+    if jax < (0, 11) and not is_example(path):
+        pytest.skip("jax 0.10 interprets one module of each template, the newest jax all of them")
     results = [result for result in ran(python) if result["module"] == str(path)]
     assert results
     for result in results:
@@ -71,6 +75,8 @@ def test_it_is_right_and_has_no_race(python, ran, path):
 
 def test_each_template_runs_with_several_depths(python, ran):
     """A ring of two stages wraps around at once, one of three not yet at the last K tile."""
+    if environments.jax_version(python) < (0, 11):
+        pytest.skip("the newest jax interprets other depths")
     depths = {}
     for result in ran(python):
         depths.setdefault(result["module"], []).extend(result["set"].values())
@@ -81,17 +87,17 @@ def test_each_template_runs_with_several_depths(python, ran):
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in MODULES if beyond(path, (99,))],
+    [path for path in MODULES if beyond(path, (99,)) or has_out_specs(path)],
     ids=lambda path: path.stem,
 )
 def test_what_no_interpreter_runs_says_so(path):
-    """The CTA pairs of Blackwell: SKIP and the reason, instead of an assertion of jax's."""
+    """CTA pairs and predicated stores: SKIP and the reason, instead of an error of jax's."""
     done = subprocess.run(
         [sys.executable, str(path), "--interpret"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0
     assert done.stdout.startswith("SKIP ")
-    assert "pair" in done.stdout
+    assert ("predicated" if has_out_specs(path) else " pair") in done.stdout
 
 
 PLANTED = {

@@ -3,12 +3,9 @@
 them, jax's interpreter for one CTA, and a model of the protocol for pairs, which it cannot run."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -191,38 +188,23 @@ def test_another_plan_would_be_seen(report):
 
 
 # ---- jax's interpreter ---------------------------------------------------------------------------
-HAS_INTERPRETER = (
-    "from jax.experimental.pallas import mosaic_gpu as plgpu; plgpu.InterpretGPUParams"
-)
+@pytest.fixture
+def interpreted(newest_jax):
+    """What tests/interpret_blackwell.py says of a list of jobs."""
 
+    def run(jobs):
+        done = subprocess.run(
+            [newest_jax, str(ROOT / "tests" / "interpret_blackwell.py")],
+            input=json.dumps(jobs),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
-@cache
-def interpreter():
-    """A Python whose jax interprets TMEM (0.11 and later): this one, or one on the path."""
-    folders = os.get_exec_path()
-    names = ("python3.14", "python3.13", "python3.12")
-    found = [shutil.which(name, path=folder) for folder in folders for name in names]
-    for python in filter(None, [sys.executable, *found]):
-        done = subprocess.run([python, "-c", HAS_INTERPRETER], capture_output=True, check=False)
-        if done.returncode == 0:
-            return python
-    return None
-
-
-def interpreted(jobs):
-    python = interpreter()
-    if python is None:
-        pytest.skip("no Python with jax 0.11 or later, whose interpreter has TMEM, is on the path")
-    done = subprocess.run(
-        [python, str(ROOT / "tests" / "interpret_blackwell.py")],
-        input=json.dumps(jobs),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run
 
 
 def job(name, size, edit=("", ""), **others):
@@ -235,7 +217,7 @@ WELL = {"passed": True, "races": 0, "error": ""}
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
-def test_it_is_right_in_any_number_of_stages(path):
+def test_it_is_right_in_any_number_of_stages(interpreted, path):
     """Tails in M, N and K, two batches; several tiles to a CTA, on more CTAs than one, with fewer
     stages and accumulators than the plan's: float64 agrees, and there is no race."""
     tile = plan(load_description(path.with_suffix(".toml"))).description.tile
@@ -248,14 +230,14 @@ def test_it_is_right_in_any_number_of_stages(path):
 
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
-def test_rings_of_other_depths(stages):
+def test_rings_of_other_depths(interpreted, stages):
     name, size = "pallas_gemm_sm100_128x80_k32_two_stages", [264, 150, 100, 2]
     constants = [{"MAINLOOP_STAGES": stages, "ACC_STAGES": buffers} for buffers in (1, 2, 4)]
     jobs = [job(name, size, constants=each, blocks=2) for each in constants]
     assert interpreted(jobs) == [WELL] * 3
 
 
-def test_a_tile_or_less():
+def test_a_tile_or_less(interpreted):
     """Fewer tiles than CTAs, and a matrix smaller than a tile."""
     name = "pallas_gemm_sm100_128x80_k32_two_stages"
     jobs = [job(name, size, blocks=4) for size in ([8, 16, 8, 1], [40, 24, 40, 3], [1, 1, 1, 1])]
@@ -275,7 +257,7 @@ def test_a_tile_or_less():
     ],
     ids=lambda edit: edit[0].strip(" @\n")[:40],
 )
-def test_the_interpreter_finds_what_is_left_out(edit):
+def test_the_interpreter_finds_what_is_left_out(interpreted, edit):
     (found,) = interpreted(
         [job("pallas_gemm_sm100_128x80_k32_two_stages", [136, 150, 100, 2], edit, blocks=1)]
     )

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import environments
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -272,34 +273,13 @@ def test_few_tiles_a_block_where_no_warpgroup_loads():
     assert "TILES_PER_BLOCK" not in text_of()
 
 
-def interpreted(path):
-    """What interpret_rows.py prints of a module; a skip where jax has no public interpreter."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "interpret_rows.py"), str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "SKIP" in done.stdout:
-        pytest.skip(done.stdout.strip())
-    return done
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_numbers_and_races_on_the_cpu(path):
-    """Tails in M and N, several tiles for each of several blocks; out_specs too."""
-    done = interpreted(path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASS" in done.stdout
-    assert "RACE DETECTED" not in done.stdout + done.stderr
-
-
-def test_a_missing_fence_is_seen(tmp_path):
+def test_a_missing_fence_is_seen(newest_jax, tmp_path):
     """Without the publication of its reads, a stage that is released is a race."""
     source = ROOT / "generated" / "pallas" / "pallas_stream_sm90_ws_matrix_out_specs.py"
     broken = tmp_path / source.name
     text = source.read_text()
     assert text.count("        plgpu.commit_smem()\n") == 1
     broken.write_text(text.replace("        plgpu.commit_smem()\n", ""))
-    done = interpreted(broken)
-    assert "RACE DETECTED" in done.stdout + done.stderr
+    todo = {"module": str(broken), "set": {}, "through": "launch"}
+    (result,) = environments.interpret(newest_jax, [todo], tmp_path)
+    assert result["verdict"] == "race", result["said"]

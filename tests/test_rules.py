@@ -32,3 +32,8 @@ def test_what_is_checked_in_breaks_no_rule():
 
 def test_the_page_of_rules_is_up_to_date():
     assert (ROOT / "docs" / "rules.md").read_text(encoding="utf-8") == rules_markdown()
+
+
+def test_no_two_rules_share_a_code():
+    codes = [rule.code for rule in all_rules()]
+    assert sorted(set(codes)) == codes

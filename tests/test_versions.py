@@ -118,6 +118,14 @@ def test_table_says_what_an_upgrade_would_break(check):
     assert len(sarif["runs"][0]["results"]) == 1
 
 
+def test_spills_there_bring_the_advice_too(check):
+    spilling = pretender(stores=8).replace("none.py.j2", "t")
+    Path("one.py").write_text(spilling)
+    result = check("one.py", "--with", "nvidia-cutlass-dsl==4.8.1")
+    assert result.exit_code == 1
+    assert result.stdout.count("What may help") == 1
+
+
 def test_versions_of_the_project(check):
     Path("kernels").mkdir()
     Path("pipegen.toml").write_text('descriptions = ["kernels"]\n')

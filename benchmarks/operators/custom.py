@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from operators import TORCH, Call, Size, description, load, poisoned
+from operators.jax_arrays import from_jax, to_jax
 
 PEER = "torch (copy_ of each result)"
 UNIT = "TB/s"
@@ -17,6 +18,7 @@ class Operator:
 
     def __init__(self, path: Path) -> None:
         text = description(path)
+        self.pallas = text["kernel"]["backend"] == "pallas"
         self.tensors = text["tensor"]
         self.read = [name for name, tensor in self.tensors.items() if "read" in tensor]
         self.written = [name for name, tensor in self.tensors.items() if "write" in tensor]
@@ -51,12 +53,17 @@ class Operator:
 
     def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The module's own, in float64."""
+        if self.pallas:
+            wanted = self.module.reference(*(each.double().cpu().numpy() for each in operands))
+            return [torch.from_numpy(wanted[name]).cuda() for name in self.written]
         m, n = next(each.shape for each in operands if each.ndim == 2)
         wanted = self.module.reference(torch, m, n, *(each.double() for each in operands))
         return [wanted[name] for name in self.written]
 
     def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
         """The results, in memory that held NaN before; all around them must still hold NaN."""
+        if self.pallas:
+            return self.run_jax(operands)
         given = dict(zip(self.read, operands, strict=True))
         around, results = {}, {}
         for name in self.written:
@@ -72,8 +79,27 @@ class Operator:
                 raise AssertionError(f"wrote beside {name}: {size}")
         return list(results.values())
 
+    def run_jax(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The results of a Pallas module, after a run on NaN that XLA's buffers keep."""
+        arrays = [to_jax(each) for each in operands]
+        for spoiled in self.module.custom(*(each * float("nan") for each in arrays)):
+            spoiled.block_until_ready()
+            spoiled.delete()
+        results = zip(self.module.custom(*arrays), self.written, strict=True)
+        return [from_jax(result, self.type_of(name)) for result, name in results]
+
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, and the wait for all."""
+        if self.pallas:
+            import jax
+
+            arrays = [to_jax(each) for each in operands]
+            last = [self.module.custom(*arrays)]
+
+            def run() -> None:
+                last[0] = self.module.custom(*arrays)
+
+            return run, lambda: jax.block_until_ready(last[0])
         given = dict(zip(self.read, operands, strict=True))
         for name in self.written:
             shape = self.shape_of(name, size)
@@ -114,6 +140,9 @@ class Operator:
             ("smaller than a tile", 3, 16),
             ("large", 8192, 8192),
         ]
-        if self.any_n:
+        if self.pallas:
+            # Whole tiles only: the module refuses others by name.
+            chosen = [each for each in chosen if each[1] % tm == 0 and each[2] % tn == 0]
+        elif self.any_n:
             chosen += [("odd N", tm * 2, tn * 3 + 1), ("odd M and N", tm * 4 - 1, tn * 5 - 1)]
         return [(what, {"m": m, "n": n, "k": 1, "l": 1}) for what, m, n in chosen]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
 # template: pallas/reduce_warp_specialized.py.j2 91f18827cecb
-# text: a55766251402
+# text: 368b1c69b6c6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_100a"
 #   name = "pallas_reduce_sm100_ws_out_specs"
+#   style = "warp-specialized"
 #
 #   [pipeline.epilogue]
 #   out_specs = true

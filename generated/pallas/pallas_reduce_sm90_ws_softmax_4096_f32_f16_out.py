@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
 # template: pallas/reduce_warp_specialized.py.j2 91f18827cecb
-# text: 688b74a4a70b
+# text: f2f1bdf24850
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_reduce_sm90_ws_softmax_4096_f32_f16_out"
+#   style = "warp-specialized"
 #
 #   [dtype]
 #   a = "f32"

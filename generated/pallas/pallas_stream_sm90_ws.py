@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
 # template: pallas/stream_warp_specialized.py.j2 dade075dd3c7
-# text: 50f5fcf23381
+# text: 7bcb319fbb97
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_stream_sm90_ws"
+#   style = "warp-specialized"
 """Elementwise stream for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: a CTA takes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
 # template: pallas/stream_warp_specialized.py.j2 dade075dd3c7
-# text: a8826691feb7
+# text: 0ca71abc061c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -12,6 +12,7 @@
 #   backend = "pallas"
 #   arch = "sm_90a"
 #   name = "pallas_stream_sm90_ws_row"
+#   style = "warp-specialized"
 #
 #   [stream]
 #   y = "row"

@@ -14,7 +14,6 @@ EPILOG = """\b
 Examples:
   pipegen plan kernels/gemm.toml
   pipegen plan kernels/gemm.toml --format json
-  pipegen plan kernels/my_graph.toml --svg graph.svg
 """
 
 

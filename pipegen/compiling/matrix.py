@@ -6,9 +6,10 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipegen.compiling.advice import spill_advice
 from pipegen.compiling.environments import Wanted, code_folder, environment
 from pipegen.compiling.module import Module
 from pipegen.compiling.result import CompileResult
@@ -98,6 +99,10 @@ def _compile(
                 sent = json.loads(line)
                 module = modules[sent["number"]]
                 result = CompileResult.from_dict(sent["result"])
+                if result.status == "spills":
+                    # Planning needs packages that the environment does not have.
+                    told = f"{result.message}. {spill_advice(module.text)}"
+                    result = replace(result, message=told)
                 results[module.path] = result.from_cache() if sent["cached"] else result
                 progress(f"{module.path.name} under {wanted.name}", len(results), len(modules))
             process.wait()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles one module: runs the file as it stands and reads what the compiler left behind."""
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -9,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipegen.compiling.advice import spill_advice
 from pipegen.compiling.cubin import CUOBJDUMP_DISTRIBUTION, cubin_arch, ptx_kernels, resource_usage
 from pipegen.compiling.installed import version_key, version_of
 from pipegen.compiling.launch import Smem, cute_launches, mosaic_launches
@@ -223,8 +223,18 @@ def _verdict(module: Module, dump: _Dump) -> CompileResult:
     spilled = [kernel for kernel in dump.kernels if kernel.spill_bytes]
     if spilled:
         sentences = "; ".join(map(_spill_sentence, spilled))
-        return result("spills", f"{sentences}. {spill_advice(module.text)}")
+        return result("spills", f"{sentences}{_advice(module.text)}")
     return result("ok", _remark(dump.kernels))
+
+
+def _advice(text: str) -> str:
+    """What may help against spills. Empty in an environment of `--with`, which has no pydantic to
+    read the description with: `compiling.matrix` adds it."""
+    if importlib.util.find_spec("pydantic") is None:
+        return ""
+    from pipegen.compiling.advice import spill_advice
+
+    return f". {spill_advice(text)}"
 
 
 def _smem_problem(kernel: Kernel, arch: str) -> str:

@@ -7,7 +7,7 @@ The result has no None but the kernel's name, and keys that the op does not have
 from pipegen.description import KernelDescription, Pipeline, Role
 from pipegen.planning.families import family_of
 from pipegen.planning.variants import template_of
-from pipegen.vocabulary import STYLES
+from pipegen.vocabulary import default_style
 
 
 def graph_of(description: KernelDescription) -> dict[str, tuple[str, str]]:
@@ -34,7 +34,7 @@ def resolve(description: KernelDescription) -> KernelDescription:
     """
     data = description.model_dump()
     kernel = data["kernel"]
-    kernel["style"] = kernel["style"] or STYLES[kernel["backend"]][0]
+    kernel["style"] = kernel["style"] or default_style(kernel["op"], kernel["backend"])
     dtype = data["dtype"]
     dtype["acc"] = dtype["acc"] or accumulator_of(kernel["op"], dtype["a"])
     for name, (producer, consumer) in graph_of(description).items():

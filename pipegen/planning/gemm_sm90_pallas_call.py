@@ -17,7 +17,7 @@ from pipegen.planning.smem_pallas import MOST_STAGES
 from pipegen.planning.smem_pallas_call import BLOCKS, pallas_call_budget
 from pipegen.vocabulary import DTYPE
 
-# What the grid's dimensions are; rule PG280 has the reasons.
+# What the grid's dimensions are; rule PG224 has the reasons.
 SEMANTICS = {"k": "sequential", "tile": "parallel"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.selection_table import Template, kernels
-from pipegen.vocabulary import OPTIONS, STYLES
+from pipegen.vocabulary import OPTIONS, default_style
 
 _ENDS = ("producer", "consumer")
 
@@ -18,7 +18,7 @@ def template_of(description: KernelDescription) -> Template | None:
     several that write it, the first; rules PG102 and PG108 name what the nearest does not have.
     """
     kernel = description.kernel
-    style = kernel.style or STYLES[kernel.backend][0]
+    style = kernel.style or default_style(kernel.op, kernel.backend)
     variants = kernels().get((kernel.op, kernel.backend, kernel.arch, style), ())
     return min(variants, key=lambda variant: _distance(variant, description), default=None)
 
@@ -54,7 +54,7 @@ def conflicts(description: KernelDescription, key: str) -> dict[str, object]:
     Options first: where there are any, a pair may only be what the nearest template filled in.
     """
     kernel = description.kernel
-    style = kernel.style or STYLES[kernel.backend][0]
+    style = kernel.style or default_style(kernel.op, kernel.backend)
     variants = kernels().get((kernel.op, kernel.backend, kernel.arch, style), ())
     ends = [f"pipeline.{name}.{end}" for name in description.pipeline for end in _ENDS]
     given = {each: option_value(description, each) for each in (*OPTIONS, *ends)}

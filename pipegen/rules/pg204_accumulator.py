@@ -92,8 +92,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 def _one_instruction(description: KernelDescription, warpgroups: int) -> Iterator[Problem]:
     """One wgmma, against the registers that each thread of the block starts with."""
-    if description.kernel.backend != "pallas":
-        return
+    if description.kernel.backend != "pallas" or not 1 <= warpgroups <= 3:
+        return  # rule PG205 says more about the count
     shared = warpgroups if description.role["consumer"].split == "n" else 1
     n = (description.tile.n or 0) // shared
     loads = 0 if description.kernel.style in ONE_STREAM_STYLES else 1

@@ -42,6 +42,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     reduces = description.kernel.op == "reduce"
     rows = sizes_m(description, warpgroups)
+    if not rows:
+        return  # more warpgroups than any tile has: PG281 says so
     if tile.m not in rows:
         shared = ", or 1 or 2 rows that its warps share" if reduces else ""
         yield Problem(

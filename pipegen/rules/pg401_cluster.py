@@ -93,15 +93,15 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
                 "nothing is emitted here that it cannot check"
             )
         return PALLAS_MIXED, "in Pallas a mixed GEMM that shares weights spills registers"
-    consumer = description.role.get("consumer")
-    if backend == "pallas" and consumer and consumer.warpgroups == 3 and consumer.split == "n":
-        return ((1, 1), (1, 2)), (
-            "three consumer warpgroups that share columns spill where B is multicast (jax 0.12.0.1)"
-        )
     if backend == "pallas" and _few_load_registers(description):
         return CLUSTERS[:1], (
             f"with {PRODUCER_OF_THREE} registers, which is what 128 accumulators leave of three "
             "consumer warpgroups, a thread that loads spills in a cluster (jax 0.10.2 to 0.12.0.1)"
+        )
+    consumer = description.role.get("consumer")
+    if backend == "pallas" and consumer and consumer.warpgroups == 3 and consumer.split == "n":
+        return ((1, 1), (1, 2)), (
+            "three consumer warpgroups that share columns spill where B is multicast (jax 0.12.0.1)"
         )
     if backend == "pallas":
         return CLUSTERS[:3], "in Pallas a [2, 2] cluster spills registers with jax 0.10.2"
