@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from code_digest import code_digest
-from operators import TOLERANCE, Call, Operator, Size, op_of
+from operators import TOLERANCE, WORST, Call, Operator, Size, op_of, worst_error
 
 
 def verify(kernel: Operator) -> list[dict[str, Any]]:
@@ -35,20 +35,32 @@ def verify(kernel: Operator) -> list[dict[str, Any]]:
         outputs = kernel.run(operands, size)
         again = kernel.run(operands, size)
         torch.cuda.synchronize()
-        errors = [
-            ((out.double() - wanted).norm() / wanted.norm()).item()
+        pairs = [
+            (out.double(), wanted)
             for out, wanted in zip(outputs, kernel.reference(operands), strict=True)
         ]
+        errors = [((out - wanted).norm() / wanted.norm()).item() for out, wanted in pairs]
+        by_row = getattr(kernel, "by_row", False)
+        elements = [worst_error(out, wanted, by_row=by_row) for out, wanted in pairs]
         same = all(
             torch.equal(out.view(torch.uint8), twin.view(torch.uint8))
             for out, twin in zip(outputs, again, strict=True)
         )
         # NaN compares as False, also where it is not the largest.
         limit = getattr(kernel, "tolerance", TOLERANCE[kernel.out_type])
+        worst_limit = getattr(kernel, "worst", WORST[kernel.out_type])
         right = all(error < limit for error in errors)
-        error = max(errors)
-        row = {"what": what, **size, "error": error, "same_bits": same, "passed": right and same}
-        rows.append(row)
+        right = right and all(worst < worst_limit for worst in elements)
+        rows.append(
+            {
+                "what": what,
+                **size,
+                "error": max(errors),
+                "worst": max(elements),
+                "same_bits": same,
+                "passed": right and same,
+            }
+        )
     return rows
 
 

@@ -130,3 +130,21 @@ def test_the_table_says_both_ratios(benchmark):
         "memory:"
     )
     assert tables.speed_table([result])[-1] == "| `stream.py` | 3 (1.500, 0.750) |"
+
+
+def test_a_lost_fragment_is_a_large_error_of_an_element(benchmark):
+    numpy = pytest.importorskip("numpy")
+    operators = benchmark("operators")
+    wanted = numpy.random.default_rng(0).standard_normal((512, 512)) * 100.0
+    wanted[7] *= 1e-6  # a row of another scale
+    assert operators.worst_error(wanted * (1 + 2**-8), wanted) <= 2**-8 * 1.001
+    assert operators.worst_error(wanted * (1 + 2**-8), wanted, by_row=True) <= 2**-8 * 1.001
+    lost = wanted.copy()
+    lost[8:16, 64:128] = 0.0
+    assert operators.worst_error(lost, wanted) > 0.9
+    small = wanted.copy()
+    small[7, 64:128] = 0.0
+    assert operators.worst_error(small, wanted) < 1e-5  # next to other rows it is nothing
+    assert operators.worst_error(small, wanted, by_row=True) > 0.9
+    lost[0, 0] = numpy.nan
+    assert not operators.worst_error(lost, wanted) < operators.WORST["bf16"]

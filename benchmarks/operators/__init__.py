@@ -25,6 +25,10 @@ TORCH = {
 # Whole numbers must be right; f32 operands are cut to tf32 by the tensor core (an operator says).
 TOLERANCE = {"bf16": 1e-2, "f16": 1e-2, "f32": 1e-3, "i32": 1e-12}
 TF32_TOLERANCE = 2e-3
+# What `worst_error` may be, by output type: bf16 rounds by up to 2**-8, but scaled weights are
+# rounded too, and f32 operands cut. A lost element is off by about 1. fp8 sums have about 14 bits.
+WORST = {"bf16": 3e-2, "f16": 3e-2, "f32": 1e-2, "i32": 1e-12}
+FP8_WORST = 6e-2
 
 Size = dict[str, int]
 Call = Callable[[], Any]
@@ -57,6 +61,17 @@ class Operator(Protocol):
 
     def work(self, size: Size) -> int:
         """Operations (or bytes, `UNIT` says which) of one launch."""
+
+
+def worst_error(out: Any, wanted: Any, *, by_row: bool = False) -> float:
+    """The largest error of an element, over its own size or, where that is less, the rms.
+
+    The norm of a large result hides a lost fragment; this does not. `by_row`: rows differ in scale,
+    so that each has an rms of its own. float64 of torch or of NumPy; NaN wherever `out` has one.
+    """
+    squares = wanted * wanted
+    mean = squares.mean(axis=-1, keepdims=True) if by_row else squares.mean()
+    return float((abs(out - wanted) / abs(wanted).clip(min=mean**0.5)).max())
 
 
 def load(path: Path) -> ModuleType:

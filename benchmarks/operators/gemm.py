@@ -9,7 +9,18 @@ from typing import Any
 
 import torch
 
-from operators import TF32_TOLERANCE, TOLERANCE, TORCH, Call, Size, description, load, poisoned
+from operators import (
+    FP8_WORST,
+    TF32_TOLERANCE,
+    TOLERANCE,
+    TORCH,
+    WORST,
+    Call,
+    Size,
+    description,
+    load,
+    poisoned,
+)
 from operators.gemm_peers import PEERS
 from operators.jax_arrays import from_jax, to_jax
 
@@ -30,6 +41,8 @@ class Operator:
         self.out_type = dtype.get("out", usual)
         exact = TOLERANCE[self.out_type]
         self.tolerance = max(exact, TF32_TOLERANCE) if self.a_type == "f32" else exact
+        fp8 = {self.a_type, self.b_type} & {"e4m3", "e5m2"}
+        self.worst = FP8_WORST if fp8 else WORST[self.out_type]
         self.a_major, self.b_major = layout.get("a", "k"), layout.get("b", "k")
         self.gather: bool = layout.get("gather", False)
         self.alignment: int = layout.get("alignment", 16)

@@ -15,6 +15,8 @@ UNIT = "TB/s"
 class Operator:
     """One reduce module with its types and its body."""
 
+    by_row = True  # a softmax's rows differ in scale
+
     def __init__(self, path: Path) -> None:
         text = description(path)
         dtype = text.get("dtype", {})

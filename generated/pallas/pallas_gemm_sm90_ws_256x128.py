@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 f4292ece6e9d
-# text: dfe7e90c7390
+# template: pallas/gemm_sm90_warp_specialized.py.j2 1dac4a767758
+# text: 65d2a44f7de2
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -38,8 +38,9 @@ Pipelines
             wgmma not awaited when a step ends <= steps that its stage is kept < stages, here
             0 <= 0 < 4, for A and for B: no stage is filled again while wgmma read it.
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 8192 B at a time; each has a
-            ring of its own. No barriers: each copy is a bulk group, and fewer of them than buffers
-            (2) may still read SMEM when the oldest buffer is written again.
+            ring of its own. No barriers: each copy is a bulk group, and
+            fewer than there are buffers (2) may still read SMEM when the oldest buffer
+            is written again.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)
   producer  t k0 | t k1 | ... at most 4 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
@@ -49,8 +50,8 @@ Timeline of a CTA (K tiles k0, k1, ... of tile t)
 Constraints
   a is (L, M, K), b is (L, N, K), the result is (L, M, N); or all three without L. Any M, N,
   K, L from 1. Used in place where rows are a multiple of 8 and columns of 128 B (operands) or
-  128 B (result); others are padded by a copy first, or cut after it. Where K
-  has fewer tiles than the ring has stages, JAX makes the ring as short.
+  128 B (result, twice as many or more); others are padded by a copy first, or cut after it. Where
+  K has fewer tiles than the ring has stages, JAX makes the ring as short.
 
 Run
   python pallas_gemm_sm90_ws_256x128.py
@@ -97,6 +98,8 @@ MMA_LAYOUT = (plgpu.TilingTransform(MMA_BLOCK), plgpu.SwizzleTransform(128))
 OUT_BLOCK = (8, 64)  # 128 B of 2 B elements
 OUT_LAYOUT = (plgpu.TilingTransform(OUT_BLOCK), plgpu.SwizzleTransform(128))
 TOLERANCE = 1e-2  # relative error, Frobenius norm
+# Largest error of an element over the rms of all; bf16 rounds 6 rms by up to 6 / 2**8 = 2.3e-2.
+WORST = 3e-2
 
 
 # =================================================================================================
@@ -294,7 +297,7 @@ def gemm(a, b):
     """
     check_operands(a, b)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "9.0":
         raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
     out = launch(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), device.core_count)
     return out.reshape(*a.shape[:-2], *out.shape[-2:])
@@ -316,14 +319,21 @@ def check(run, m: int, n: int, k: int, batches: int = 1) -> bool:
     a = jnp.asarray(rng.standard_normal((batches, m, k), np.float32), A_DTYPE)
     b = jnp.asarray(rng.standard_normal((batches, n, k), np.float32), B_DTYPE)
     expected = reference(a, b)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((batches, m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    m_up, n_up, k_up = (pl.cdiv(each, 256) * 256 for each in (m, n, k))
+    elements = batches * (m_up * n_up + m_up * k_up + n_up * k_up)
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff: NaN in floats, -1 in integers. Best
+    # effort: no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(a, b)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.sqrt(np.mean(expected**2)))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n} K={k} L={batches}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 6f78dd7e2740
-# text: d9ef5724af3e
+# template: pallas/mixed_gemm_sm90.py.j2 c063c4dea090
+# text: 94f418f3b253
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
-# Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
+# Checked with jax 0.11.2 and 0.12.0.1, not with 0.10.2.
 # description:
 #   pipegen = 1
 #
@@ -42,8 +42,9 @@ Pipelines
             landed.
             Emptied by all consumer threads (1 * 128).
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 2048 B at a time; each has a
-            ring of its own. No barriers: each copy is a bulk group, and fewer of them than buffers
-            (1) may still read SMEM when the oldest buffer is written again.
+            ring of its own. No barriers: each copy is a bulk group, and
+            none may still read SMEM when the oldest buffer
+            is written again.
 
 Timeline of a CTA (K tiles k0, k1, ... of tile t)
   producer  t k0 | t k1 | ... at most 4 stages ahead of the release ... | t+1 k0 | t+1 k1 | ...
@@ -53,7 +54,8 @@ Timeline of a CTA (K tiles k0, k1, ... of tile t)
 Constraints
   a is (L, M, K), b is (L, N, K), scale is (L, N), the result is (L, M, N); or all four
   without L. Any M, N, K, L from 1. Used in place where rows are a multiple of 8 and columns of
-  128 B (a), 128 B (b) or 128 B (result); others are padded by a copy first, or cut after it.
+  128 B (a), 128 B (b) or 128 B (result, twice as many or more); others are padded by a copy
+  first, or cut after it.
 
 Run
   python pallas_mixed_gemm_sm90_16x64.py
@@ -102,6 +104,8 @@ B_LAYOUT = (plgpu.TilingTransform(B_BLOCK), plgpu.SwizzleTransform(128))
 OUT_BLOCK = (8, 64)  # 128 B of 2 B elements
 OUT_LAYOUT = (plgpu.TilingTransform(OUT_BLOCK), plgpu.SwizzleTransform(128))
 TOLERANCE = 1e-2  # relative error, Frobenius norm
+# Largest error of an element over the rms of all; bf16 rounds 9 rms by up to 9 / 2**8 = 3.5e-2.
+WORST = 5e-2
 
 
 # =================================================================================================
@@ -191,7 +195,7 @@ def gemm_kernel(a_gmem, b_gmem, scale_gmem, out_gmem, weights_smem=None):
             # In flight while the next piece is converted, in registers of its own.
             multiply(acc_ref, piece, a_smem.at[:, pl.ds(k, PIECE_K)])
         # The registers are written in the next step, and the stage is released: both must have been
-        # read. The other warpgroup keeps wgmma busy.
+        # read.
         plgpu.wgmma_wait(0)
         return acc_ref
 
@@ -214,7 +218,8 @@ def gemm_kernel(a_gmem, b_gmem, scale_gmem, out_gmem, weights_smem=None):
             out_n = n * TILE_N + warpgroup * WG_TILE_N + sub_n
             out_m = m * TILE_M + sub_m
             acc_sub = acc[sub_n : sub_n + EPI_TILE_N, sub_m : sub_m + EPI_TILE_M]
-            scale = channels(scale_gmem.at[batch, pl.ds(out_n, EPI_TILE_N)], EPI_TILE_M)
+            if sub_m == 0:  # the same channels for all pieces along M
+                scale = channels(scale_gmem.at[batch, pl.ds(out_n, EPI_TILE_N)], EPI_TILE_M)
             acc_sub = epilogue_op(acc_sub * scale, out_n, out_m, batch)
             buffer = out_smem.at[warpgroup, subtile % EPI_STAGES]
             # The buffer's last store has read it once this few are left.
@@ -328,7 +333,7 @@ def mixed_gemm(a, b, scale):
     """
     check_operands(a, b, scale)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "9.0":
         raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
     a3, b3 = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
     out = launch(a3, b3, scale.reshape(-1, scale.shape[-1]), device.core_count)
@@ -357,14 +362,21 @@ def check(run, m: int, n: int, k: int, batches: int = 1) -> bool:
     b = jnp.asarray(rng.integers(-128, 128, (batches, n, k)), B_DTYPE)
     scale = jnp.asarray(rng.uniform(0.5, 1.5, scale_shape(n, k, batches)), SCALE_DTYPE)
     expected = reference(a, b, scale)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((batches, m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    m_up, n_up, k_up = (pl.cdiv(each, 256) * 256 for each in (m, n, k))
+    elements = batches * (m_up * n_up + m_up * k_up + n_up * k_up)
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff, NaN in every type of float. Best effort:
+    # no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(a, b, scale)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.sqrt(np.mean(expected**2)))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n} K={k} L={batches}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

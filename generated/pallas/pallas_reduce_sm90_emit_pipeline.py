@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_emit_pipeline.py.j2 50e18ab650c2
-# text: 67d435c207d7
+# template: pallas/reduce_emit_pipeline.py.j2 be446d4d6832
+# text: cb663cce0f4d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -17,9 +17,8 @@
 
 out = x / sqrt(mean(x * x) + 1e-6) * weight,
 over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. A CTA takes a few
-tiles of a row, one after the other, and loads the next ones while it computes this one. A tile
-is read from GMEM once: its rows are in registers while they are reduced. 2 CTAs share
-an SM.
+tiles, a row each, one after the other, and loads the next ones while it computes this one. A
+tile is read from GMEM once: its rows are in registers while they are reduced. 2 CTAs share an SM.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
   producer  one thread of the warpgroup issues the TMA loads, between two tiles
@@ -95,6 +94,8 @@ LAYOUT = plgpu.Layout.TILED(
 )
 ROW_STEP = 1024  # columns that the warps of a row read at once: 4 * 32 * 8
 TOLERANCE = 1e-2  # relative error, Frobenius norm
+# Largest error of an element over its row's largest; bf16 rounds that one by up to 2**-8 = 3.9e-3.
+WORST = 1e-2
 
 
 # =================================================================================================
@@ -215,10 +216,10 @@ def check_operands(x, weight):
 
 
 def reduce(x, weight):
-    """Returns the reduced rows as (M, N). Runs on JAX's default device, and within a jax.jit too."""
+    """Returns the reduced rows, (M, N). Runs on JAX's default device, and within a jax.jit too."""
     check_operands(x, weight)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "9.0":
         raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
     return launch(x, weight, device.core_count)
 
@@ -240,14 +241,20 @@ def check(run, m: int, n: int) -> bool:
     x = jnp.asarray(rng.standard_normal((m, n), np.float32), X_DTYPE)
     weight = jnp.asarray(rng.standard_normal(n, np.float32), WEIGHT_DTYPE)
     expected = reference(x, weight)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    elements = (2 * m + 1) * tile_columns(n)
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff, NaN in every type of float. Best effort:
+    # no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(x, weight)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.max(np.abs(expected), axis=1, keepdims=True))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

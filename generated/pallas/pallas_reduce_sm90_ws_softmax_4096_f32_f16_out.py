@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 eb78908b41a2
-# text: 1c03aa158572
+# template: pallas/reduce_warp_specialized.py.j2 91f18827cecb
+# text: f2f1bdf24850
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -101,7 +101,9 @@ LAYOUT = plgpu.Layout.TILED(
     plgpu.Tiling(((2, 256), (128,), (4,))), warp_dims=(-4, -3), lane_dims=(-2,), vector_dim=-1
 )
 ROW_STEP = 256  # columns that the warps of a row read at once: 2 * 32 * 4
-TOLERANCE = 1e-2  # relative error, Frobenius norm
+TOLERANCE = 2e-3  # relative error, Frobenius norm
+# Largest error of an element over its row's largest; f16 rounds that one by up to 2**-11 = 4.9e-4.
+WORST = 2e-3
 
 
 # =================================================================================================
@@ -230,10 +232,10 @@ def check_operands(x):
 
 
 def reduce(x):
-    """Returns the reduced rows as (M, N). Runs on JAX's default device, and within a jax.jit too."""
+    """Returns the reduced rows, (M, N). Runs on JAX's default device, and within a jax.jit too."""
     check_operands(x)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "9.0":
         raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
     return launch(x, device.core_count)
 
@@ -252,16 +254,23 @@ def check(run, m: int, n: int) -> bool:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.standard_normal((m, n), np.float32), X_DTYPE)
+    # Far apart: without the largest subtracted, exp would overflow.
+    x = jnp.asarray(30.0 * rng.standard_normal((m, n), np.float32), X_DTYPE)
     expected = reference(x)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    elements = (2 * m + 1) * tile_columns(n)
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff, NaN in every type of float. Best effort:
+    # no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(x)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.max(np.abs(expected), axis=1, keepdims=True))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

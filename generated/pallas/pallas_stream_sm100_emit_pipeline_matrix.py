@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_100a
-# template: pallas/stream_emit_pipeline.py.j2 428ae1ba74ad
-# text: 6569a2a09808
+# template: pallas/stream_emit_pipeline.py.j2 9dd9ca0d4804
+# text: 3d85ce408c71
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -18,8 +18,10 @@
 #   y = "matrix"
 """Elementwise stream for Blackwell (sm_100a) in JAX Pallas (Mosaic GPU): bf16, bf16 -> f32 -> bf16.
 
-out = f(x, y) over (M, N) matrices; f is `stream_op`. A CTA takes a few tiles of
-32 x 256, one after the other, and loads the next ones while it computes this one. 2 CTAs share an SM.
+Compiled and interpreted only: no Blackwell GPU was at hand when its template was written.
+
+out = f(x, y) over (M, N) matrices; f is `stream_op`. A CTA takes a few tiles of 32 x 256, one after
+the other, and loads the next ones while it computes this one. 2 CTAs share an SM.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
   producer  one thread of the warpgroup issues the TMA loads, between two tiles
@@ -30,10 +32,11 @@ Pipelines
   mainloop  TMA -> threads        2       256 arrives + 32768 B  none
   epilogue  threads -> TMA store  2       none                   none
 
-  mainloop  plgpu.emit_pipeline. Filled by a tile of x and one of y: for each copy all 128 threads arrive and
-            arm their share of its bytes, and the phase completes when the last byte has landed.
-            Emptied by the step itself: producer and consumer are one instruction stream, and
-            program order takes the place of a barrier. The stage is filled again after its step.
+  mainloop  plgpu.emit_pipeline. Filled by a tile of x and one of y: for each copy all 128 threads
+            arrive and arm their share of its bytes, and the phase completes when the last byte has
+            landed. Emptied by the step itself: producer and consumer are one instruction stream,
+            and program order takes the place of a barrier. The stage is filled again after its
+            step.
   epilogue  plgpu.copy_smem_to_gmem. Filled by the warpgroup, 16384 B at a time. No barriers: each
             copy is a bulk group, and fewer than there are buffers (2) may still read SMEM
             when the oldest buffer is written again.
@@ -44,8 +47,8 @@ Timeline of a CTA (its tiles t0, t1, ...; S = 2 stages)
   stores                 |                  | t0               | t1 ...
 
 Constraints
-  x and y are (M, N), and so is the result. Any M and N from 1. Used in place where N is a multiple of 64;
-  others are padded by a copy first, and cut after it.
+  x and y are (M, N), and so is the result. Any M and N from 1. Used in place where N is a multiple
+  of 64; others are padded by a copy first, and cut after it.
 
 Run
   python pallas_stream_sm100_emit_pipeline_matrix.py
@@ -91,6 +94,8 @@ LAYOUT = plgpu.Layout.TILED(
     plgpu.Tiling(((4, TILE_N), (VECTOR,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1
 )
 TOLERANCE = 1e-2  # relative error, Frobenius norm
+# Largest error of an element over the rms of all; bf16 rounds 6 rms by up to 6 / 2**8 = 2.3e-2.
+WORST = 3e-2
 
 
 # =================================================================================================
@@ -192,7 +197,7 @@ def stream(x, y):
     """Returns f(x, y) as (M, N). Runs on JAX's default device, and within a jax.jit too."""
     check_operands(x, y)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "10.0":
         raise ValueError(f"jax.devices()[0]={device}: must be a B200")
     return launch(x, y, device.core_count)
 
@@ -212,14 +217,20 @@ def check(run, m: int, n: int) -> bool:
     x = jnp.asarray(rng.standard_normal((m, n), np.float32), X_DTYPE)
     y = jnp.asarray(rng.standard_normal((m, n), np.float32), Y_DTYPE)
     expected = reference(x, y)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    elements = 3 * m * pl.cdiv(n, PIECE) * PIECE
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff, NaN in every type of float. Best effort:
+    # no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(x, y)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.sqrt(np.mean(expected**2)))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

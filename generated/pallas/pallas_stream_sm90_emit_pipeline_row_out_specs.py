@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_emit_pipeline.py.j2 428ae1ba74ad
-# text: 4ab9f0b2bb48
+# template: pallas/stream_emit_pipeline.py.j2 9dd9ca0d4804
+# text: e2e1568354e1
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -22,8 +22,8 @@
 """Elementwise stream for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16, bf16 -> f32 -> bf16.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
-bias; f is `stream_op`. A CTA takes a few tiles of
-32 x 256, one after the other, and loads the next ones while it computes this one. 2 CTAs share an SM.
+bias; f is `stream_op`. A CTA takes a few tiles of 32 x 256, one after the other, and loads the
+next ones while it computes this one. 2 CTAs share an SM.
 
 Roles of a CTA's 128 threads (one Pallas thread is a warpgroup: 128 threads)
   producer  one thread of the warpgroup issues the TMA loads, between two tiles
@@ -34,10 +34,11 @@ Pipelines
   mainloop  TMA -> threads        3       256 arrives + 16896 B  none
   epilogue  threads -> TMA store  3       none                   none
 
-  mainloop  plgpu.emit_pipeline. Filled by a tile of x and one of y: for each copy all 128 threads arrive and
-            arm their share of its bytes, and the phase completes when the last byte has landed.
-            Emptied by the step itself: producer and consumer are one instruction stream, and
-            program order takes the place of a barrier. The stage is filled again after its step.
+  mainloop  plgpu.emit_pipeline. Filled by a tile of x and one of y: for each copy all 128 threads
+            arrive and arm their share of its bytes, and the phase completes when the last byte has
+            landed. Emptied by the step itself: producer and consumer are one instruction stream,
+            and program order takes the place of a barrier. The stage is filled again after its
+            step.
   epilogue  out_specs of the same pipeline, 16384 B a buffer, and a buffer for each stage. No
             barriers: each copy is a bulk group, and fewer than there are buffers may still read
             SMEM when the oldest buffer is written again.
@@ -48,8 +49,8 @@ Timeline of a CTA (its tiles t0, t1, ...; S = 3 stages)
   stores                 |                  | t0               | t1 ...
 
 Constraints
-  x is (M, N), y is (N,), the result (M, N). Any M and N from 1. Used in place where N is a multiple of 64;
-  others are padded by a copy first, and cut after it.
+  x is (M, N), y is (N,), the result (M, N). Any M and N from 1. Used in place where N is a multiple
+  of 64; others are padded by a copy first, and cut after it.
 
 Run
   python pallas_stream_sm90_emit_pipeline_row_out_specs.py
@@ -93,6 +94,8 @@ LAYOUT = plgpu.Layout.TILED(
     plgpu.Tiling(((4, TILE_N), (VECTOR,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1
 )
 TOLERANCE = 1e-2  # relative error, Frobenius norm
+# Largest error of an element over the rms of all; bf16 rounds 6 rms by up to 6 / 2**8 = 2.3e-2.
+WORST = 3e-2
 
 
 # =================================================================================================
@@ -181,7 +184,7 @@ def stream(x, y):
     """Returns f(x, y) as (M, N). Runs on JAX's default device, and within a jax.jit too."""
     check_operands(x, y)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "9.0":
         raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
     return launch(x, y, device.core_count)
 
@@ -201,14 +204,20 @@ def check(run, m: int, n: int) -> bool:
     x = jnp.asarray(rng.standard_normal((m, n), np.float32), X_DTYPE)
     y = jnp.asarray(rng.standard_normal(n, np.float32), Y_DTYPE)
     expected = reference(x, y)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    elements = 3 * m * pl.cdiv(n, PIECE) * PIECE
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff, NaN in every type of float. Best effort:
+    # no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(x, y)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.sqrt(np.mean(expected**2)))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

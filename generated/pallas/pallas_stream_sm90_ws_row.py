@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_warp_specialized.py.j2 58f44aea1a3c
-# text: 28826a386645
+# template: pallas/stream_warp_specialized.py.j2 dade075dd3c7
+# text: 0ca71abc061c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -19,8 +19,8 @@
 """Elementwise stream for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16, bf16 -> f32 -> bf16.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
-bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes
-tiles of 64 x 256, one after the other, and loads the next ones while it computes this one.
+bias; f is `stream_op`. Persistent and warp-specialized: a CTA takes tiles of 64 x 256, one after
+the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 384 threads (one Pallas thread is a warpgroup: 128 threads)
   consumer  warpgroups 0 to 1: 32 rows of a tile each; apply f in f32, and store by TMA
@@ -44,8 +44,8 @@ Timeline of a CTA (its tiles t0, t1, ...)
   consumer  wait t0, f, write, store, release t0 | wait t1, f, write, store, release t1 | ...
 
 Constraints
-  x is (M, N), y is (N,), the result (M, N). Any M and N from 1. Used in place where N is a multiple of 64;
-  others are padded by a copy first, and cut after it.
+  x is (M, N), y is (N,), the result (M, N). Any M and N from 1. Used in place where N is a multiple
+  of 64; others are padded by a copy first, and cut after it.
 
 Run
   python pallas_stream_sm90_ws_row.py
@@ -92,6 +92,8 @@ LAYOUT = plgpu.Layout.TILED(
     plgpu.Tiling(((4, TILE_N), (VECTOR,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1
 )
 TOLERANCE = 1e-2  # relative error, Frobenius norm
+# Largest error of an element over the rms of all; bf16 rounds 6 rms by up to 6 / 2**8 = 2.3e-2.
+WORST = 3e-2
 
 
 # =================================================================================================
@@ -211,7 +213,7 @@ def stream(x, y):
     """Returns f(x, y) as (M, N). Runs on JAX's default device, and within a jax.jit too."""
     check_operands(x, y)
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if getattr(device, "compute_capability", "") != "9.0":
         raise ValueError(f"jax.devices()[0]={device}: must be an H100 or H200")
     return launch(x, y, device.core_count)
 
@@ -231,14 +233,20 @@ def check(run, m: int, n: int) -> bool:
     x = jnp.asarray(rng.standard_normal((m, n), np.float32), X_DTYPE)
     y = jnp.asarray(rng.standard_normal(n, np.float32), Y_DTYPE)
     expected = reference(x, y)
-    # XLA allocates the result, and is likely to take this memory: what is not written stays NaN.
-    jnp.full((m, n), jnp.nan, OUT_DTYPE).block_until_ready().delete()
+    elements = 3 * m * pl.cdiv(n, PIECE) * PIECE
+    # XLA takes the result, and what it pads and cuts, from freed memory: most likely from this, as
+    # large as all of that. What is not written stays 0xff, NaN in every type of float. Best effort:
+    # no allocator promises it.
+    jnp.full(4 * elements, 0xFF, jnp.uint8).block_until_ready().delete()
     out = np.asarray(run(x, y)).astype(np.float64)
-    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    passed = bool(error <= TOLERANCE)  # never true for NaN
+    difference = np.abs(out - expected)
+    error = np.linalg.norm(difference) / np.linalg.norm(expected)
+    worst = np.max(difference / np.sqrt(np.mean(expected**2)))
+    passed = bool(error <= TOLERANCE and worst <= WORST)  # never true for NaN
     print(
         f"{'PASS' if passed else 'FAIL'} M={m} N={n}: "
-        f"relative error {error:.1e} (limit {TOLERANCE:.0e})"
+        f"relative error {error:.1e} (limit {TOLERANCE:.0e}), "
+        f"of an element {worst:.1e} ({WORST:.0e})"
     )
     return passed
 

@@ -48,3 +48,8 @@ def aligned_sum(*parts: tuple[str, int]) -> str:
 def product(count: int, size: int) -> tuple[str, int]:
     """`count * size` as a part of a sum."""
     return f"{count} * {size}", count * size
+
+
+def may_read(buffers: int, owned: str) -> str:
+    """How many stores may still read SMEM when the oldest of so many buffers is written again."""
+    return "none" if buffers == 1 else f"fewer than {owned} buffers ({buffers})"

@@ -4,6 +4,8 @@
 from typing import Any
 
 from pipegen.description import KernelDescription
+from pipegen.planning.formulas import may_read
+from pipegen.planning.pallas_check_limits import gemm_limits
 from pipegen.planning.pallas_check_words import poison_words, random_words, tolerance_words
 from pipegen.planning.release import release_of
 from pipegen.planning.smem_budget import SmemBudget
@@ -61,7 +63,8 @@ def template_values(description: KernelDescription, budget: SmemBudget) -> dict[
         "consumers": _consumers(warpgroups, split, rows if split == "m" else columns),
         # Two copies a stage, each armed by the 128 threads of the issuing warpgroup.
         "full_barrier": f"256 arrives + {budget.stage_bytes} B",
-        "tolerance": tolerance_words(a, b, out),
+        **gemm_limits(a, b, out, tolerance_words(a, b, out)),
+        "may_read": may_read(budget.split.store_buffers, "there are"),
         **poison_words(out),
         "a_random": random_words(a, "batches, m, k" if a_k else "batches, k, m"),
         "b_random": random_words(b, "batches, n, k" if b_k else "batches, k, n"),

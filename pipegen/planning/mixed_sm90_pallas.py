@@ -12,6 +12,7 @@ from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARPGROUP
 from pipegen.planning.formulas import (
     aligned_sum,
+    may_read,
     product,
     quotient,
     registers_or_given,
@@ -21,6 +22,7 @@ from pipegen.planning.gemm_sm90_pallas_template import widest_swizzle
 from pipegen.planning.mixed_defaults import FEW_TOKENS
 from pipegen.planning.mixed_template import tolerance
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
+from pipegen.planning.pallas_check_limits import mixed_limits
 from pipegen.planning.pallas_check_words import random_words
 from pipegen.planning.smem import smem_of, stage_range
 from pipegen.planning.smem_budget import SmemBudget
@@ -150,7 +152,7 @@ def _values(description: KernelDescription, budget: SmemBudget) -> dict[str, Any
         "epi_tile_n": epi_n,
         "epi_subtiles": budget.subtiles,
         "epi_subtiles_m": -(-m // epi_m),
-        "tolerance": tolerance(description),
+        **mixed_limits(out, tolerance(description)),
         "full_barrier": f"{WARPGROUP * copies(budget)} arrives + {budget.stage_bytes} B",
         "stage_parts": stage_parts(budget),
         "b_note": f"{b.bytes} B elements" if b.bytes else "elements, two a byte",
@@ -169,6 +171,10 @@ def _values(description: KernelDescription, budget: SmemBudget) -> dict[str, Any
         # Few tokens: the shuffles would take longer than the loads, which nothing hides.
         "upcast": m > FEW_TOKENS,
         "upcast_layout": UPCAST_LAYOUTS[b.name],
+        "one_piece": piece_k(description) == k,
+        "scaled": " * scale" if grouped else "",
+        "meanwhile": " The other warpgroup keeps wgmma busy." if warpgroups > 1 else "",
+        "may_read": may_read(budget.split.store_buffers, "there are"),
         "grouped": grouped,
         "per_channel": not grouped,
         "clustered": cluster_m * cluster_n > 1,

@@ -10,6 +10,7 @@ from pipegen.planning.custom.code import arguments_of, field_of, upper
 from pipegen.planning.custom.graph import Part, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.template import BANNER_END, WIDTH, column, timeline
+from pipegen.planning.pallas_check_limits import custom_limits
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
 
@@ -84,7 +85,7 @@ def pallas_values(description: KernelDescription, numbers: Numbers) -> dict[str,
         ],
         "exact": not own,
         "close": own,
-        "tolerance": "1e-5" if all(part.dtype == "f32" for part in written) else "1e-2",
+        **custom_limits(f32=all(part.dtype == "f32" for part in written)),
     }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP
+from pipegen.planning.pallas_check_limits import row_limits
 from pipegen.planning.rows.sizes import RowSizes, element_types, has_out_specs, row_step
 from pipegen.planning.rows.template import common_values, full_barrier
 from pipegen.vocabulary import DTYPE
@@ -36,6 +37,7 @@ def reduce_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
         **common_values(description, sizes),
         **full_barrier(1, sizes.stage_bytes),
         **layout_words(sizes),
+        **row_limits(DTYPE[types["out"]]),
         "weight": DTYPE[str(description.dtype.b)],
         "loaded_types": ", ".join(DTYPE[types[key]].name for key in ("a", "b") if key in types),
         "body_title": TITLE[body],
@@ -50,7 +52,7 @@ def reduce_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
         "pipeline_arguments": ", ".join(f"{name}_gmem" for name in ("x", *stored)),
         "rows_word": "a row" if m == 1 else f"{m} rows",
         "blocks_word": (
-            f"{sizes.blocks} CTAs share\nan SM." if sizes.blocks > 1 else "One CTA\nhas an SM."
+            f"{sizes.blocks} CTAs share an SM." if sizes.blocks > 1 else "One CTA has an SM."
         ),
         "consumers_word": consumers_word(sizes),
         "buffers_comment": "of a warpgroup: one is written while another is stored",

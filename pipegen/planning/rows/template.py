@@ -5,6 +5,8 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE
+from pipegen.planning.formulas import may_read
+from pipegen.planning.pallas_check_limits import stream_limits
 from pipegen.planning.rows.sizes import (
     PIECE_BYTES,
     RowSizes,
@@ -53,7 +55,6 @@ def common_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
         "x": DTYPE[types["a"]],
         "out": DTYPE[types["out"]],
         **pieces,
-        "tolerance": "1e-5" if types["out"] == "f32" else "1e-2",
         "empty_barrier": f"{128 * warpgroups} arrives",
         "interpreted": (
             "SKIP: jax's interpreter does not know the predicated stores of out_specs"
@@ -67,6 +68,8 @@ def common_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
         ),
         "thread_count": "CONSUMER_WARPGROUPS + 1" if warpgroups > 1 else "2",
         "consumers_argument": "CONSUMER_WARPGROUPS" if warpgroups > 1 else "1",
+        "may_read": may_read(sizes.buffers, "a warpgroup has" if specialized else "there are"),
+        "compiled_only": kernel.arch == "sm_100a",
         "by_hand": not out_specs,
         "out_specs": out_specs,
         "specialized": specialized,
@@ -100,6 +103,7 @@ def stream_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
     return {
         **common_values(description, sizes),
         **full_barrier(len(operands), sizes.stage_bytes),
+        **stream_limits(types["a"], DTYPE[types["out"]], alone=not has_y),
         "y": y_type,
         "y_piece": PIECE_BYTES // y_type.bytes,
         "loaded_types": ", ".join(DTYPE[types[key]].name for key in ("a", "b") if key in types),
