@@ -11,6 +11,8 @@ lacks:
   layout_cast   Registers have no layouts in it: in 0.10.2 a change of one is nothing, too.
   predicates    No version knows a store with a predicate, which a pipeline with out_specs makes:
                 from 0.11 on it is looked at here, and a store whose predicate is false left out.
+  threads       A module may ask for more of XLA's threads before its first computation. Here others
+                ran before it in the same process, and NPROC has given enough to all.
   edges         0.10.2 stops at a copy that goes beyond an array, and drops a store that does. TMA
                 reads zeros there and leaves out the rest, as later versions have it.
 """
@@ -36,6 +38,13 @@ PUBLIC = hasattr(plgpu, "InterpretGPUParams")
 
 def prepare() -> None:
     """Gives the interpreter what it lacks, and jax 0.10.2 its public name."""
+    update = jax.config.update
+
+    def update_but_for_threads(name: str, value: Any) -> None:
+        if name != "jax_num_cpu_devices":
+            update(name, value)
+
+    jax.config.update = update_but_for_threads
     if PUBLIC:
         gpu_callbacks.wgmma = functools.partial(_checked_wgmma, gpu_callbacks.wgmma)
         store = functools.partial(_predicated_store, gpu_callbacks.copy_smem_to_gmem)
