@@ -20,8 +20,6 @@ TESTED = {
 # Of a template that not all of these compile.
 TESTED_ALONE = {
     "pallas/gemm_sm90_pallas_call.py.j2": "jax 0.10.2; interpreted with 0.11.2 and 0.12.0.1",
-    # Its plgpu.load has no index, which 0.10 asks for and 0.12 refuses.
-    "pallas/mixed_gemm_sm90.py.j2": "jax 0.11.2 and 0.12.0.1, not with 0.10.2",
 }
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 c063c4dea090
-# text: 84276842c0bd
+# template: pallas/mixed_gemm_sm90.py.j2 4b8508c32d94
+# text: ca58d195bb00
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
-# Checked with jax 0.11.2 and 0.12.0.1, not with 0.10.2.
+# Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
 #   pipegen = 1
 #
@@ -74,6 +74,7 @@ Run
 
 import argparse
 import functools
+import inspect
 import sys
 
 import jax
@@ -130,9 +131,18 @@ def epilogue_op(acc, n, m, batch):
     return acc
 
 
+# jax 0.10 wants the index of a load apart from its ref, which later versions refuse.
+WHOLE = (...,) if "idx" in inspect.signature(plgpu.load).parameters else ()
+
+
+def load(ref, layout):
+    """All of a ref, in registers of that layout."""
+    return plgpu.load(ref, *WHOLE, layout=layout, optimized=False)
+
+
 def channels(ref, columns):
     """One number of each output channel, for all of its columns in wgmma's layout."""
-    column = plgpu.load(ref, layout=plgpu.Layout.WGMMA.reduce(1), optimized=False)
+    column = load(ref, plgpu.Layout.WGMMA.reduce(1))
     return lax.broadcast_in_dim(column, (*ref.shape, columns), (0,))
 
 
@@ -195,7 +205,7 @@ def gemm_kernel(a_gmem, b_gmem, scale_gmem, out_gmem, weights_smem=None):
     # ---------------------------------------------------------------------------------------------
     def mma_step(_, a_smem, b_smem, acc_ref):
         """One K tile. The pipeline waits for its stage before, and releases it after."""
-        weights = plgpu.load(b_smem.at[part], layout=plgpu.Layout.WGMMA, optimized=False)
+        weights = load(b_smem.at[part], plgpu.Layout.WGMMA)
         for k in range(0, TILE_K, PIECE_K):
             piece = convert(weights[:, k : k + PIECE_K])
             # In flight while the next piece is converted, in registers of its own.

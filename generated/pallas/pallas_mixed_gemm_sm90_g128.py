@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | pallas | sm_90a
-# template: pallas/mixed_gemm_sm90.py.j2 c063c4dea090
-# text: 13756ab27a05
+# template: pallas/mixed_gemm_sm90.py.j2 4b8508c32d94
+# text: 09506e79eeb4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
-# Checked with jax 0.11.2 and 0.12.0.1, not with 0.10.2.
+# Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
 #   pipegen = 1
 #
@@ -69,6 +69,7 @@ Run
 
 import argparse
 import functools
+import inspect
 import sys
 
 import jax
@@ -126,9 +127,18 @@ def epilogue_op(acc, n, m, batch):
     return acc
 
 
+# jax 0.10 wants the index of a load apart from its ref, which later versions refuse.
+WHOLE = (...,) if "idx" in inspect.signature(plgpu.load).parameters else ()
+
+
+def load(ref, layout):
+    """All of a ref, in registers of that layout."""
+    return plgpu.load(ref, *WHOLE, layout=layout, optimized=False)
+
+
 def channels(ref, columns):
     """One number of each output channel, for all of its columns in wgmma's layout."""
-    column = plgpu.load(ref, layout=plgpu.Layout.WGMMA.reduce(1), optimized=False)
+    column = load(ref, plgpu.Layout.WGMMA.reduce(1))
     return lax.broadcast_in_dim(column, (*ref.shape, columns), (0,))
 
 
@@ -197,7 +207,7 @@ def gemm_kernel(a_gmem, b_gmem, scale_gmem, out_gmem, weights_smem=None):
         scale = channels(scale_smem.at[part], PIECE_K)
         # More weights of a row to a thread than wgmma wants of them: fewer loads, then shuffles.
         layout = plgpu.Layout.WGMMA_UPCAST_2X
-        weights = plgpu.load(b_smem.at[part], layout=layout, optimized=False)
+        weights = load(b_smem.at[part], layout)
         weights = plgpu.layout_cast(weights, plgpu.Layout.WGMMA)
         multiply(acc_ref, convert(weights) * scale, a_smem)
         # The registers are written in the next step, and the stage is released: both must have been
