@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_warp_specialized.py.j2 91f18827cecb
-# text: 368b1c69b6c6
+# template: pallas/reduce_warp_specialized.py.j2 c42ec23a6814
+# text: 5f78111a4206
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -84,7 +84,8 @@ BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an
 MAINLOOP_STAGES = 3  # (232448 - 18440) // 65552
 
 # SMEM holds a tile row by row, as GMEM does. TMA copies it in pieces of 128 B of a row: what lies
-# outside of the matrix is read as zero, and not stored. N is padded to whole pieces.
+# outside of the matrix is read as zero, and not stored.
+# N is padded to whole pieces.
 # For rows of MAX_COLUMNS 215096 B in all: 3 * 32768 + 16384 + 3 * 32768 + 2048 + 56
 PIECE = 64  # elements: 128 B / 2 B
 X_SMEM = (plgpu.TilingTransform((1, 64)),)

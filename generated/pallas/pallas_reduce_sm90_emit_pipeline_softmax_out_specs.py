@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_emit_pipeline.py.j2 be446d4d6832
-# text: 378e14dbb1c0
+# template: pallas/reduce_emit_pipeline.py.j2 cc687b4743af
+# text: 8655c060d372
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -85,9 +85,9 @@ TILES_PER_BLOCK = 4  # few: an SM that is done early gets another block
 MAINLOOP_STAGES = 3  # (115712 - 2048) // 32776
 
 # SMEM holds a tile row by row, as GMEM does. TMA copies it in pieces of 128 B of a row: what lies
-# outside of the matrix is read as zero, and not stored. N is padded to whole pieces.
+# outside of the matrix is read as zero, and not stored.
+# N is padded to whole ROW_STEPs: where a tile is one row, copies did not end with it on an H200.
 # For rows of MAX_COLUMNS 100376 B in all: 3 * 16384 + 3 * 16384 + 2048 + 24
-PIECE = 64  # elements: 128 B / 2 B
 X_SMEM = (plgpu.TilingTransform((1, 64)),)
 OUT_SMEM = (plgpu.TilingTransform((1, 64)),)
 
@@ -171,7 +171,7 @@ def mask(x, columns):
 def launch(x, sm_count: int, interpret=None):
     """`reduce` of operands known to be right. Compiles once for each shape."""
     m, n = x.shape
-    x = pad(x, PIECE)
+    x = pad(x, ROW_STEP)
     tiles = pl.cdiv(m, TILE_M)
     # At least as many blocks as run at once.
     blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))

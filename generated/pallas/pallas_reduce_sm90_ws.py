@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 91f18827cecb
-# text: d76626481945
+# template: pallas/reduce_warp_specialized.py.j2 c42ec23a6814
+# text: 96dabc7fa028
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -80,7 +80,8 @@ MAINLOOP_STAGES = 4  # (232448 - 83976) // 32784
 EPI_STAGES = 2  # of a warpgroup: one is written while another is stored
 
 # SMEM holds a tile row by row, as GMEM does. TMA copies it in pieces of 128 B of a row: what lies
-# outside of the matrix is read as zero, and not stored. N is padded to whole pieces.
+# outside of the matrix is read as zero, and not stored.
+# N is padded to whole pieces.
 # For rows of MAX_COLUMNS 215112 B in all: 4 * 32768 + 16384 + 2 * 32768 + 2048 + 72
 PIECE = 64  # elements: 128 B / 2 B
 X_SMEM = (plgpu.TilingTransform((1, 64)),)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 91f18827cecb
-# text: dd8b6c5c3b11
+# template: pallas/reduce_warp_specialized.py.j2 c42ec23a6814
+# text: 7f739337a08a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -84,9 +84,9 @@ BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an
 MAINLOOP_STAGES = 7  # (232448 - 2048) // 32784
 
 # SMEM holds a tile row by row, as GMEM does. TMA copies it in pieces of 128 B of a row: what lies
-# outside of the matrix is read as zero, and not stored. N is padded to whole pieces.
+# outside of the matrix is read as zero, and not stored.
+# N is padded to whole ROW_STEPs: where a tile is one row, copies did not end with it on an H200.
 # For rows of MAX_COLUMNS 231536 B in all: 7 * 16384 + 7 * 16384 + 2048 + 112
-PIECE = 64  # elements: 128 B / 2 B
 X_SMEM = (plgpu.TilingTransform((1, 64)),)
 OUT_SMEM = (plgpu.TilingTransform((1, 64)),)
 
@@ -182,7 +182,7 @@ def mask(x, columns):
 def launch(x, sm_count: int, interpret=None):
     """`reduce` of operands known to be right. Compiles once for each shape."""
     m, n = x.shape
-    x = pad(x, PIECE)
+    x = pad(x, ROW_STEP)
     tiles = pl.cdiv(m, TILE_M)
     # As many blocks as run at once: one more would run alone, after all others.
     blocks = min(tiles, sm_count * BLOCKS_PER_SM)

@@ -98,6 +98,10 @@ def layout_words(sizes: RowSizes) -> dict[str, Any]:
         "layout_comment": f"{comment} and a lane reads VECTOR elements at once, so that\n"
         "# a warp reads and writes whole stretches of SMEM without bank conflicts.",
         "row_step": warps * lanes,
+        # JAX's interpreter clips such a copy, and the GPU did not: the next row's first columns
+        # were overwritten. No box reaches beyond a row that is padded to whole steps.
+        "one_row": sizes.wg_m == 1,
+        "padded_to": "ROW_STEP" if sizes.wg_m == 1 else "PIECE",
         "row_step_formula": f"{warps} * {WARP} * {vector}",
     }
 
