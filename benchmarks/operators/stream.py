@@ -81,7 +81,8 @@ class Operator:
 
     def compile_ahead(self) -> None:
         """Compile before the GPU is this process's alone."""
-        self.module.compile_stream()
+        if not self.pallas:
+            self.module.compile_stream()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """A device copy, or torch.add; torch has nothing faster that moves these bytes."""
