@@ -12,6 +12,7 @@ from pipegen.vocabulary import DTYPE
 STREAM_ROWS = 32  # of a warpgroup: 64 elements a thread
 EMIT_BLOCKS_PER_SM = 2  # one computes while another waits
 WARPGROUPS = 2
+MOST_WARPGROUPS = 3  # of consumers: a block has four, and one loads
 LONGEST_ROW = 8192
 # Elements of a tile for each warpgroup of a reduction: 64 a thread, all in registers at once.
 REDUCE_ELEMENTS = 8192
@@ -44,7 +45,7 @@ def fill_stream_pallas(data: dict[str, Any]) -> None:
     dtype, tile, stream = data["dtype"], data["tile"], data["stream"]
     fill_common(data, stream)
     if tile["m"] is None:
-        tile["m"] = STREAM_ROWS * max(1, data["role"]["consumer"]["warpgroups"])
+        tile["m"] = STREAM_ROWS * possible_warpgroups(data)
     if tile["n"] is None:
         types = [dtype["a"], dtype["out"], *([] if stream["y"] == "none" else [dtype["b"]])]
         widest = max(DTYPE[word].bits for word in types)
@@ -65,9 +66,16 @@ def fill_reduce_pallas(data: dict[str, Any]) -> None:
     given = reduce["blocks_per_sm"] != "auto"
     fill_common(data, reduce)
     if tile["m"] is None:
-        tile["m"] = rows * max(1, role["consumer"]["warpgroups"])
-    if not given and not specialized and not fits(KernelDescription.model_validate(data)):
+        tile["m"] = rows * possible_warpgroups(data)
+    # Of types that have no whole bytes PG210 speaks.
+    whole = all(DTYPE[data["dtype"][name]].bytes for name in ("a", "b", "out"))
+    if not (given or specialized or not whole) and not fits(KernelDescription.model_validate(data)):
         reduce["blocks_per_sm"] = 1
+
+
+def possible_warpgroups(data: dict[str, Any]) -> int:
+    """The consumer warpgroups, or as many as a block can have: PG281 refuses others."""
+    return min(max(1, data["role"]["consumer"]["warpgroups"]), MOST_WARPGROUPS)
 
 
 def rows_for(columns: int) -> int:
