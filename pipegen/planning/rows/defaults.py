@@ -75,7 +75,8 @@ def fill_reduce_pallas(data: dict[str, Any]) -> None:
 
 def possible_warpgroups(data: dict[str, Any]) -> int:
     """The consumer warpgroups, or as many as a block can have: PG281 refuses others."""
-    return min(max(1, data["role"]["consumer"]["warpgroups"]), MOST_WARPGROUPS)
+    given: int = data["role"]["consumer"]["warpgroups"]
+    return min(max(1, given), MOST_WARPGROUPS)
 
 
 def rows_for(columns: int) -> int:
