@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 671caf7736eb
-# text: cebfa967b475
+# template: cute/gemm_sm100_clc.py.j2 dbca1cd4f2f9
+# text: 6cacc09a46a8
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

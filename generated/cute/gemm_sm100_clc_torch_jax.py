@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 671caf7736eb
-# text: 1d592c864c1c
+# template: cute/gemm_sm100_clc.py.j2 dbca1cd4f2f9
+# text: bf65c0f211d5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -546,10 +546,11 @@ def gemm(a, b, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`gemm` as the operator gemm_sm100_clc_torch_jax::gemm, which torch.compile traces through.
+    """`gemm` as an operator of torch, which torch.compile traces through.
 
-    Called with (a, b) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is gemm_sm100_clc_torch_jax::gemm.
+    Called with (a, b) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

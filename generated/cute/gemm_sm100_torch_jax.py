@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 88c58f80e2c1
-# text: a1ba702c9ca6
+# template: cute/gemm_sm100.py.j2 0f4509986409
+# text: bb9015ebdc03
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -496,10 +496,11 @@ def gemm(a, b, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`gemm` as the operator gemm_sm100_torch_jax::gemm, which torch.compile traces through.
+    """`gemm` as an operator of torch, which torch.compile traces through.
 
-    Called with (a, b) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is gemm_sm100_torch_jax::gemm.
+    Called with (a, b) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

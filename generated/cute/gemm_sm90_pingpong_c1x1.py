@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 2dcbfe5d711c
-# text: b90028036f94
+# template: cute/gemm_sm90_pingpong.py.j2 7e00f56c92fb
+# text: ae6821340b83
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

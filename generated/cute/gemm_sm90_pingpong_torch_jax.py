@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_pingpong.py.j2 2dcbfe5d711c
-# text: 0e240d9a55e2
+# template: cute/gemm_sm90_pingpong.py.j2 7e00f56c92fb
+# text: 1cb88249deff
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -468,10 +468,11 @@ def gemm(a, b, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`gemm` as the operator gemm_sm90_pingpong_torch_jax::gemm, which torch.compile traces through.
+    """`gemm` as an operator of torch, which torch.compile traces through.
 
-    Called with (a, b) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is gemm_sm90_pingpong_torch_jax::gemm.
+    Called with (a, b) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

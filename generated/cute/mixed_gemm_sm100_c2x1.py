@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_100a
-# template: cute/mixed_gemm_sm100.py.j2 e5b9e26ca1c0
-# text: b0a49d011d6c
+# template: cute/mixed_gemm_sm100.py.j2 ba18425fb5ed
+# text: 37d8b534f20d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_100a
-# template: cute/mixed_gemm_sm100.py.j2 e5b9e26ca1c0
-# text: acb2853e3d5b
+# template: cute/mixed_gemm_sm100.py.j2 ba18425fb5ed
+# text: 1e16f57b260b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -625,10 +625,11 @@ def mixed_gemm(a, b, scale, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`mixed_gemm` as the operator mixed_gemm_sm100_torch::mixed_gemm, which torch.compile traces through.
+    """`mixed_gemm` as an operator of torch, which torch.compile traces through.
 
-    Called with (a, b, scale) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is mixed_gemm_sm100_torch::mixed_gemm.
+    Called with (a, b, scale) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_90a
-# template: cute/mixed_gemm_sm90.py.j2 67785fa8e5ae
-# text: 235e401f0930
+# template: cute/mixed_gemm_sm90.py.j2 138be33504a3
+# text: 4eb0899124c4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -526,10 +526,11 @@ def mixed_gemm(a, b, scale, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`mixed_gemm` as the operator mixed_gemm_sm90_torch::mixed_gemm, which torch.compile traces through.
+    """`mixed_gemm` as an operator of torch, which torch.compile traces through.
 
-    Called with (a, b, scale) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is mixed_gemm_sm90_torch::mixed_gemm.
+    Called with (a, b, scale) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

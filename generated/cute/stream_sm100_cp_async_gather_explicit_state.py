@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_cp_async.py.j2 4f3eb55d2205
-# text: 0d5addd70073
+# template: cute/stream_cp_async.py.j2 62596e6ebddb
+# text: e2348d79d58b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

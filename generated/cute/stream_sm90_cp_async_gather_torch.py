@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 4f3eb55d2205
-# text: e09c50dff895
+# template: cute/stream_cp_async.py.j2 62596e6ebddb
+# text: 4fcce5cb253e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -366,10 +366,11 @@ def stream(x, index, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`stream` as the operator stream_sm90_cp_async_gather_torch::stream, which torch.compile traces through.
+    """`stream` as an operator of torch, which torch.compile traces through.
 
-    Called with (x, index) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is stream_sm90_cp_async_gather_torch::stream.
+    Called with (x, index) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 4f3eb55d2205
-# text: 8e2e9b06d9bb
+# template: cute/stream_cp_async.py.j2 62596e6ebddb
+# text: fa7815fbc275
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -352,10 +352,11 @@ def stream(x, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`stream` as the operator stream_sm90_cp_async_store_torch::stream, which torch.compile traces through.
+    """`stream` as an operator of torch, which torch.compile traces through.
 
-    Called with (x) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is stream_sm90_cp_async_store_torch::stream.
+    Called with (x) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 d1a93de93089
-# text: b5033533e06e
+# template: cute/stream_thread.py.j2 879961383728
+# text: 288de36ce863
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -313,10 +313,11 @@ def stream(x, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`stream` as the operator stream_sm90_thread_torch::stream, which torch.compile traces through.
+    """`stream` as an operator of torch, which torch.compile traces through.
 
-    Called with (x) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is stream_sm90_thread_torch::stream.
+    Called with (x) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 4242a7a2e589
-# text: 7f2423a72e34
+# template: cute/stream_tma.py.j2 b5c462d5e798
+# text: 7b08ff6f00e6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 4242a7a2e589
-# text: 9d54cea7cfe0
+# template: cute/stream_tma.py.j2 b5c462d5e798
+# text: f7dcc57c6852
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -312,10 +312,11 @@ def stream(x, y, out, stream=None):
 
 @functools.cache
 def torch_op():
-    """`stream` as the operator stream_sm90_tma_row_torch::stream, which torch.compile traces through.
+    """`stream` as an operator of torch, which torch.compile traces through.
 
-    Called with (x, y) it returns out, a new tensor. The first call of `torch_op` registers
-    it. It has no derivative: see torch.library.register_autograd.
+    Its name is stream_sm90_tma_row_torch::stream.
+    Called with (x, y) it returns out, a new tensor. The first call of `torch_op`
+    registers it. It has no derivative: see torch.library.register_autograd.
     """
     import torch
 
