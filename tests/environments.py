@@ -42,10 +42,19 @@ def _candidates(version: str) -> Iterator[str]:
                 yield str(Path(_says("pyenv", "prefix", installed)) / "bin" / "python")
 
 
+def _environment() -> dict[str, str]:
+    """Ours, and where pyenv's Pythons are, whatever HOME is."""
+    command = shutil.which("pyenv")
+    root = str(Path(command).resolve().parents[1]) if command else ""
+    return {"PYENV_ROOT": root, **os.environ} if root else dict(os.environ)
+
+
 def _says(*command: str) -> str:
     """What a command prints; empty if it fails, or is not there."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env=_environment()
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
