@@ -266,7 +266,7 @@ def test_the_blocks_of_an_sm_have_the_registers(compiled):
 
 
 def test_few_tiles_a_block_where_no_warpgroup_loads():
-    """More blocks than run at once: SMs do not get equal shares of the memory."""
+    """More blocks than run at once."""
     plain = text_of(style="emit-pipeline").split('"""', 2)[2]
     assert "TILES_PER_BLOCK = 4" in plain
     assert "pl.cdiv(tiles, TILES_PER_BLOCK)" in plain
