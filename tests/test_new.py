@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pipegen.cli import main
+from pipegen.selection_table import kernels
 from pipegen.vendor.header import is_pristine, read_header
 
 GEMM = ("--op", "gemm", "--backend", "cute", "--arch", "sm_90a")
@@ -356,3 +359,14 @@ def test_an_unknown_command_gets_the_nearest(pipegen):
     result = pipegen("generat")
     assert result.exit_code == 2
     assert "Nearest: generate" in result.stderr
+
+
+@pytest.mark.parametrize("chosen", sorted({key[:2] for key in kernels()}), ids="-".join)
+def test_the_proposed_answers_make_a_kernel_of_every_op(chosen, tmp_path, monkeypatch):
+    """Return at each question: what is proposed is accepted, and written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pipegen.cli.new._interactive", lambda: True)
+    command = ["new", "mine", "--op", chosen[0], "--backend", chosen[1]]
+    done = CliRunner().invoke(main, command, input="\n" * 20, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "mine.py").is_file()

@@ -27,6 +27,7 @@ def ask(
     from pipegen.description import KernelDescription
     from pipegen.planning.defaults import resolve
     from pipegen.selection_table import kernels
+    from pipegen.vocabulary import default_style
 
     def choose(key: str, question: str, choices: list[str]) -> None:
         if options[key] is None:
@@ -60,7 +61,9 @@ def ask(
     keys = [key for key in keys if key[1] == options["backend"]]
     choose("arch", "Which architecture", unique(key[2] for key in keys))
     keys = [key for key in keys if key[2] == options["arch"]]
-    choose("style", "Which style", unique(key[3] for key in keys) or ["participants"])
+    usual = default_style(str(options["op"]), str(options["backend"]))
+    styles = unique(key[3] for key in keys) or [usual]
+    choose("style", "Which style", sorted(styles, key=lambda style: style != usual))
     if options["op"] == "custom":
         from pipegen.cli.new_graph import ask_graph
 
@@ -70,10 +73,12 @@ def ask(
         choose("producer", "Who fills a stage (the producer)", unique(p for p, _ in pairs))
         consumers = unique(c for p, c in pairs if p == options["producer"])
         choose("consumer", "Who empties it (the consumer)", consumers or [pairs[0][1]])
-    stream = options["op"] == "stream"
+    rows = options["op"] in ("stream", "reduce")  # have no K
     mixed = options["op"] == "mixed_gemm"
-    further = {"gemm": ["e4m3", "e5m2"], "stream": ["f32"]}
+    further = {"gemm": ["e4m3", "e5m2"], "stream": ["f32"], "reduce": ["f32"]}
     others = further.get(str(options["op"]), [])
+    if options["op"] == "gemm" and options["backend"] == "pallas":
+        others = [*others, "i8", *(["f32"] if options["arch"] == "sm_90a" else [])]
     choose("dtype", "Type of A" if mixed else "Operand type", ["bf16", "f16", *others])
     if mixed:
         choose("dtype_b", "Type of the weights", ["i8", "i4"])
@@ -86,7 +91,7 @@ def ask(
     except ValidationError:
         return name, options  # an option has no such value: the description's own error says it
     tile, cluster = offered.tile, offered.cluster.shape or (1, 1)
-    sizes = {"M": tile.m, "N": tile.n} if stream else {"M": tile.m, "N": tile.n, "K": tile.k}
+    sizes = {"M": tile.m, "N": tile.n} if rows else {"M": tile.m, "N": tile.n, "K": tile.k}
     tell(name, options, data)
     text("tile", f"CTA tile {','.join(sizes)}", ",".join(map(str, sizes.values())))
     text("cluster", "Cluster M,N", f"{cluster[0]},{cluster[1]}")

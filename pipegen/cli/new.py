@@ -228,7 +228,7 @@ def data_from_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     ):
         if options[option] is not None:
             put(key, number_or_word(options[option]))
-    stream = options["op"] in ("stream", "custom")  # have no K
+    stream = options["op"] in ("stream", "reduce", "custom")  # have no K
     for option, section, keys, example in (
         (
             ("tile", "tile", ("m", "n"), "32,256")
