@@ -3,7 +3,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pipegen.emulator.capture.capture import Capture
@@ -38,7 +38,13 @@ class Session:
         The arrays among a call's arguments are known; one whose address travels inside another
         argument is not, and touching it is a fault.
         """
-        self._capture.register(name, array)
+        self._capture.lend({name: array})
+
+    @contextmanager
+    def lending(self, arrays: Mapping[str, object]) -> Iterator[None]:
+        """As `register`, for all launches of the block."""
+        with self._capture.lending(arrays):
+            yield
 
 
 @contextmanager

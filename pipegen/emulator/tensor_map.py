@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes a tensor map: the 128 opaque bytes that a TMA instruction gets from the host.
 
-The bytes are what the CuTe DSL's host code writes, and what `cuTensorMapEncodeTiled` of the CUDA
-driver writes. The layout is not published: it was found by varying one property at a time, and the
-tests repeat that against the DSL. Only the first 64 bytes are read: the DSL leaves the others
-unwritten. 64-bit words, little endian:
+The CuTe DSL's host code writes these bytes itself, as `cuTensorMapEncodeTiled` of the CUDA driver
+does. The layout is not published: it was found by varying one property at a time, in the DSL and
+with the driver of an H200, and the tests hold both. Only the first 64 bytes are read: the DSL
+leaves the others unwritten. 64-bit words, little endian:
 
     word 0   address of element 0
-    word 1   bits 0-3: kind (2: tiled); 4-6: rank - 1; 7-10: element type; 11-12: interleave;
-             13-14: swizzle; 15: out-of-bounds elements read as NaN; 16: f32 read as tf32;
-             17-18: (always 2); 19-20: swizzle atom; 21-22: L2 promotion; 32-63: stride 1
+    word 1   bits 0-3: kind (tiled: 0 from the driver, 2 from the DSL); 4-6: rank - 1; 7-10: element
+             type; 11-12: interleave; 13-14: swizzle; 15: out-of-bounds elements read as NaN; 16:
+             f32 read as tf32; 17-18: L2 promotion; 19-20: swizzle atom; 21: a hint of the DSL;
+             32-63: stride 1
     word 2   strides 2 and 3, 32 bits each
     word 3   stride 4; 32-47: bits 32 to 35 of each of the strides 1 to 4
     word 4   sizes 0 and 1, word 5   sizes 2 and 3, 32 bits each, less one
@@ -28,7 +29,7 @@ _V = TypeVar("_V")
 
 BYTES = 128
 _USED = 64
-_TILED = 2
+_TILED = (0, 2)
 _STRIDE_UNIT = 16
 # Element type -> (name, bits in global memory).
 _TYPES = {
@@ -69,9 +70,9 @@ def decode_tensor_map(raw: bytes) -> TensorMap:
     words = [int.from_bytes(raw[at : at + 8], "little") for at in range(0, _USED, 8)]
     head = words[1]
     kind = _bits(head, 0, 4)
-    if kind != _TILED:
+    if kind not in _TILED:
         raise TensorMapError(
-            f"the bytes are no tiled tensor map: its kind is {kind}, must be {_TILED} (im2col maps "
+            f"the bytes are no tiled tensor map: its kind is {kind}, must be 0 or 2 (im2col maps "
             "are not supported)"
         )
     rank = _bits(head, 4, 3) + 1
@@ -101,7 +102,7 @@ def decode_tensor_map(raw: bytes) -> TensorMap:
         swizzle=_SWIZZLE[_bits(head, 13, 2)],
         swizzle_atom=atom,
         swizzle_flip=flip,
-        l2_promotion=_L2[_bits(head, 21, 2)],
+        l2_promotion=_L2[_bits(head, 17, 2)],
         oob_nan=bool(_bits(head, 15, 1)),
     )
 

@@ -3,7 +3,8 @@
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipegen.emulator.capture.arguments import buffers_of
@@ -53,7 +54,7 @@ class Capture:
         self._source = source
         self._modules: dict[str, _Module] = {}
         self._images: dict[int, _Module] = {}
-        self._registered: dict[str, object] = {}
+        self._lent: Mapping[str, object] = {}
         self._arguments: Mapping[str, object] = {}
         self._error: BaseException | None = None
         # ctypes keeps no reference to a callback that C holds.
@@ -73,9 +74,19 @@ class Capture:
         self._modules[_digest(cubin)] = _Module(ptx, entries(ptx))
         self._images.clear()
 
-    def register(self, name: str, array: object) -> None:
-        """Let kernels touch an array that they get as a bare pointer. It is kept alive."""
-        self._registered[name] = array
+    def lend(self, arrays: Mapping[str, object]) -> None:
+        """Let kernels touch arrays that they get as bare addresses. They are kept alive."""
+        self._lent = {**self._lent, **arrays}
+
+    @contextmanager
+    def lending(self, arrays: Mapping[str, object]) -> Iterator[None]:
+        """Lend arrays for a while."""
+        before = self._lent
+        self.lend(arrays)
+        try:
+            yield
+        finally:
+            self._lent = before
 
     def calls(self, arguments: Mapping[str, object]) -> None:
         """Say what the next host call's arguments are: their memory is what kernels may touch."""
@@ -88,7 +99,7 @@ class Capture:
 
     def buffers(self) -> tuple[Buffer, ...]:
         """What a kernel that is launched now may touch."""
-        return buffers_of({**self._registered, **self._arguments})
+        return buffers_of({**self._lent, **self._arguments})
 
     def _launched(self, image: int, name: bytes, config: int, args: int) -> int:
         try:
@@ -100,7 +111,9 @@ class Capture:
             return _FAILED
         return _SUCCESS
 
-    def _asked(self, image: int | None, attribute: int, value: "ctypes._Pointer[ctypes.c_int32]") -> int:
+    def _asked(
+        self, image: int | None, attribute: int, value: "ctypes._Pointer[ctypes.c_int32]"
+    ) -> int:
         try:
             answer = self._answer(image, attribute)
             value[0] = answer
@@ -118,8 +131,8 @@ class Capture:
         if answer is None:
             of = "device (cudaDeviceAttr)" if image is None else "kernel (CUfunction_attribute)"
             raise InputError(
-                f"the host code asks for attribute {attribute} of the {of}, which the emulator does "
-                "not know"
+                f"the host code asks for attribute {attribute} of the {of}, which the emulator "
+                "does not know"
             )
         return answer
 

@@ -31,8 +31,8 @@ def session_arch(wanted: str | None) -> str:
     arch = wanted or set_before
     if not arch:
         raise InputError(
-            "the emulator must know the architecture: say `pipegen.emulator(arch=...)`, for example "
-            f'"sm_90a", or set {_ARCH}'
+            "the emulator must know the architecture: say `pipegen.emulator(arch=...)`, for "
+            f'example "sm_90a", or set {_ARCH}'
         )
     if "cutlass" in sys.modules and set_before != arch:
         before = f"{_ARCH}={set_before}" if set_before else f"without {_ARCH}"
@@ -77,7 +77,7 @@ def _require_dsl() -> None:
         ) from error
     if version.split(".")[:2] != ["4", "8"]:
         raise InputError(
-            f"the emulator knows nvidia-cutlass-dsl 4.8, and {version or 'another one'} is installed"
+            f"the emulator knows nvidia-cutlass-dsl 4.8; installed is {version or 'another one'}"
         )
 
 
@@ -144,9 +144,7 @@ def _own_errors(capture: Capture) -> Iterator[None]:
         raise error
 
 
-def _hook_calls(
-    executor: Any, capture: Capture, patch: Callable[[Any, str, object], None]
-) -> None:
+def _hook_calls(executor: Any, capture: Capture, patch: Callable[[Any, str, object], None]) -> None:
     """See the arguments of each host call, and raise what went wrong in its launches."""
     arguments_class, executor_class = executor.ExecutionArgs, executor.JitExecutor
     generate = arguments_class.generate_execution_args

@@ -101,7 +101,8 @@ DTYPES: dict[str, DType] = {
         *(
             DType(name, np.dtype(name))
             for name in (
-                "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32".split()
+                *("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"),
+                *("uint8", "uint16", "uint32"),
             )
         ),
     )

@@ -37,7 +37,9 @@ class Tensor:
         self._rng = rng
 
     @classmethod
-    def of(cls, values: Any, dtype: DType | None = None, device: int = 0, rng: Any = None) -> "Tensor":
+    def of(
+        cls, values: Any, dtype: DType | None = None, device: int = 0, rng: Any = None
+    ) -> "Tensor":
         """A new tensor in memory of its own, aligned as a GPU's; the numbers are rounded."""
         numbers = np.asarray(values)
         wanted = dtype or dtype_of(numbers)
@@ -49,7 +51,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.stored.shape
+        return tuple(self.stored.shape)
 
     def stride(self) -> tuple[int, ...]:
         """In elements."""
@@ -89,9 +91,6 @@ class Tensor:
     def __bool__(self) -> bool:
         return bool(self.item())
 
-    def __float__(self) -> "float":  # type: ignore[valid-type]
-        return float(self.item())
-
     def __len__(self) -> int:
         return len(self.stored)
 
@@ -130,7 +129,7 @@ class Tensor:
         self.stored[_index(key)] = self.dtype.store(numbers)
 
     @property
-    def mT(self) -> "Tensor":  # noqa: N802 (torch's name)
+    def mT(self) -> "Tensor":
         return self._view(self.stored.swapaxes(-1, -2))
 
     def unsqueeze(self, dim: int) -> "Tensor":

@@ -17,8 +17,6 @@ class TorchLike:
     same seed gives the same numbers in the same order.
     """
 
-    Tensor = Tensor
-
     def __init__(self, device: int = 0, seed: int = 0) -> None:
         self._device = device
         self._rng = np.random.default_rng(seed)
