@@ -33,8 +33,9 @@ class TensorMap:
     `address`: of element 0 in this process, a multiple of 16. `dtype`: PTX-like name ("u8", "u16",
     "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
     "b4x16", "b4x16_p64", "b6x16_p32"); `element_bits`: in global memory. `sizes`, `box` and
-    `element_strides` are in elements, innermost dimension first, `rank` entries each; `strides`
-    are in bytes, for dimensions 1 and up (`rank` - 1 entries): dimension 0 is contiguous.
+    `element_strides` are in elements, innermost dimension first, `rank` entries each (a box
+    of 64 with element stride 2 holds every second of 64 elements: 32); `strides` are in bytes, for
+    dimensions 1 and up (`rank` - 1 entries): dimension 0 is contiguous.
     `interleave`: "none", "16B" or "32B". `swizzle`: bytes of the pattern's span, 0 for none, 32,
     64 or 128; `swizzle_atom`: bytes moved as one (16, or 32 or 64 with the 128 B swizzle);
     `swizzle_flip`: the "32B atom, flip 8B" form. `l2_promotion`: bytes, 0, 64, 128 or 256.
@@ -69,12 +70,17 @@ class TensorMap:
         return self.element_bits / 8
 
     @property
+    def smem_bits(self) -> int:
+        """Bits an element takes in SMEM: the padded types fill 16 bytes with 16 elements."""
+        return 8 if self.dtype in ("b4x16_p64", "b6x16_p32") else self.element_bits
+
+    @property
     def box_bytes(self) -> int:
         """Bytes of one whole box in SMEM, which is also what it completes on an mbarrier."""
         elements = 1
-        for extent in self.box:
-            elements *= extent
-        return elements * self.element_bits // 8
+        for extent, step in zip(self.box, self.element_strides, strict=True):
+            elements *= -(-extent // step)
+        return elements * self.smem_bits // 8
 
 
 @dataclass(frozen=True)
