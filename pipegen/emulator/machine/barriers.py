@@ -187,7 +187,9 @@ def _emit_wait(c: Emitter, i: Instruction) -> None:
     wait = c.use("mbarrier_wait", wait_parity)
     # 2: parked, to be tried again; else the lanes whose phase has completed.
     if spin:
+        c.line("w.waiting_forever = True")
         c.line(f"while ({t} := {wait}(w, {t}_a, {t}_p, mask, {c.at}, True)) is None: yield")
+        c.line("w.waiting_forever = False")
     else:
         c.line(f"{t} = {wait}(w, {t}_a, {t}_p, mask, {c.at}, {blocking})")
         c.line(f"if {t} is None:")
@@ -302,6 +304,7 @@ def _wait_one(w: "Warp", address: int, parity: int, mask: int, at: int, park: bo
         w.waiting = None
         return FULL
     before = w.waiting
+    w.waiting = None
     if before is not None and before[0] is barrier and barrier.phase > before[1] + 1:
         w.report(
             "phase-wrap",

@@ -59,6 +59,8 @@ class Emitter:
         self.names: dict[str, Any] = {}
         self.prologue: dict[str, str] = {}
         self.guarded = False
+        self.spins = False  # a wait that its own loop repeats
+        self.sync_only = False
         self.at = 0
         self.current: Instruction | None = None
         self._parameters = {p.name: p for p in kernel.parameters}

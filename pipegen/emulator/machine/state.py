@@ -81,6 +81,9 @@ class Cta:
         self.tensor_epoch = 0
         self.groups: dict[int, Any] = {}
         self.remote: dict[int, tuple[int, int, int]] = {}  # agent -> (epoch, at, warp)
+        self.tmem_closed = False
+        self.tmem_waiting: list[Warp] = []
+        self.bulk_pending: list[Warp] = []
         self.exited = False
         self.exit_clock: Array | None = None
         self.warps = [Warp(self, number) for number in range(cluster.warps_per_cta)]
@@ -134,6 +137,9 @@ class Warp:
         self.tensor_loads: list[Any] = []
         self.tensor_epoch = 0
         self.cluster_arrived = False
+        self.cluster_phase = 0
+        self.released: Array | None = None
+        self.waiting_forever = False
         self.local: Array | None = None
         self.wgmma_commits: list[int] = []
         self.wgmma_issued = 0

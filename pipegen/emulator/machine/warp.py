@@ -88,7 +88,7 @@ def named_barrier(
         barrier.waiting.append(w)
     if barrier.arrived < barrier.expected:
         if waits:
-            w.blocked = (f"named barrier {which}", w.machine.mark(at))
+            w.blocked = (f"named barrier {which}", at)
             w.park()
         return waits
     for other in barrier.waiting:

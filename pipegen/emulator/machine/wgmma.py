@@ -32,7 +32,7 @@ class Shape:
     """What an instruction's name and constants say."""
 
     def __init__(self, c: Emitter, i: Instruction) -> None:
-        *_, shape, out, a, b = i.parts if i.parts[-1] in _KINDS else (*i.parts[:-1],)
+        *_, shape, out, a, b = i.parts
         n, k = shape.removeprefix("m64n").split("k")
         if i.parts[-1] not in _KINDS or out not in ("f32", "f16", "s32") or a not in _KINDS:
             raise c.unknown("a form of wgmma that the emulator does not know")
@@ -224,7 +224,7 @@ def wait(w: "Warp", n: int) -> bool:
     group = _group(w)
     until = done[-1]
     if any(len(op.warps) < _size(w) for op in list(group.operations)[: until - group.first]):
-        w.blocked = ("wgmma", w.machine.now(w))
+        w.blocked = ("wgmma", -1)
         w.park()
         return True
     w.blocked = None
