@@ -18,11 +18,10 @@ from pipegen.emulator.machine.values import (
     Array,
     Value,
     by_lane,
-    first_lane,
     lane_list,
     uniform,
 )
-from pipegen.emulator.ptx.ir import Immediate, Instruction, Symbol
+from pipegen.emulator.ptx.ir import Instruction, Symbol
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Cta, Warp
@@ -257,9 +256,7 @@ def arrive(
     return w.machine.pause()
 
 
-def _grouped(
-    address: Value, count: Value, bytes_: Value, mask: int
-) -> list[tuple[int, int, int]]:
+def _grouped(address: Value, count: Value, bytes_: Value, mask: int) -> list[tuple[int, int, int]]:
     found: dict[int, tuple[int, int]] = {}
     columns = (by_lane(value, mask) for value in (address, count, bytes_))
     for where, arrivals, expected in zip(*columns, strict=True):
@@ -321,6 +318,3 @@ def _wait_one(w: "Warp", address: int, parity: int, mask: int, at: int, park: bo
     barrier.waiters.append(w)
     w.park()
     return None
-
-
-__all__ = ["COUNT_MAX", "Immediate", "Mbarrier", "first_lane"]

@@ -10,20 +10,21 @@ before] keeps the ways not taken yet.
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipegen.emulator.machine import (  # noqa: F401  (their handlers register themselves)
     async_copies,
+    atomics,
     barriers,
+    bitwise,
     clusters,
     floating,
     memory,
     scalar,
     tensor_memory,
     warp,
-    wgmma,
-    atomics,
     warp_matrix,
+    wgmma,
 )
 from pipegen.emulator.machine.emitting import Emitter
 from pipegen.emulator.machine.values import FULL
@@ -156,7 +157,9 @@ def _branch(c: Emitter, block: Block, instruction: Instruction) -> None:
     c.line(f"taken = {chosen}")
     c.line(f"if taken == mask: pc = {there}")
     c.line(f"elif taken == 0: pc = {here}")
-    c.line(f"else: pc, mask = part(stack, {block.join}, {there}, {here}, taken, mask); full = False")
+    c.line(
+        f"else: pc, mask = part(stack, {block.join}, {there}, {here}, taken, mask); full = False"
+    )
 
 
 def _exit(c: Emitter, block: Block, instruction: Instruction) -> None:
@@ -263,6 +266,3 @@ def _dispatch(out: Lines, blocks: list[Lines], start: int, end: int, depth: int)
     _dispatch(out, blocks, start, middle, depth + 1)
     out.append((f"{indent}else:", 0))
     _dispatch(out, blocks, middle, end, depth + 1)
-
-
-__all__ = ["Any", "Program", "program_of"]

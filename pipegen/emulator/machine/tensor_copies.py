@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Cta, Warp
 
 _LOAD = frozenset(
-    "shared::cta shared::cluster global tile mbarrier::complete_tx::bytes multicast::cluster "
-    "L2::cache_hint cta_group::1 cta_group::2".split()
+    [
+        "shared::cta",
+        "shared::cluster",
+        "global",
+        "tile",
+        "mbarrier::complete_tx::bytes",
+        "multicast::cluster",
+        "L2::cache_hint",
+        "cta_group::1",
+        "cta_group::2",
+    ]
 )
-_STORE = frozenset("global shared::cta tile bulk_group L2::cache_hint".split())
+_STORE = frozenset(["global", "shared::cta", "tile", "bulk_group", "L2::cache_hint"])
 
 
 class Tensor:
@@ -181,7 +190,9 @@ def _load_one(
         return
     bytes_ = tensor.map.box_bytes
     if offset % 128:
-        w.report("misaligned", f"a tensor copy to SMEM offset {offset:#x}: must be 128 B aligned", at)
+        w.report(
+            "misaligned", f"a tensor copy to SMEM offset {offset:#x}: must be 128 B aligned", at
+        )
     if offset + bytes_ > cta.smem_end:
         w.report("out-of-bounds", f"a box of {bytes_} B at SMEM offset {offset:#x}", at)
         return
