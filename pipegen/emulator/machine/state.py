@@ -202,7 +202,17 @@ class Warp:
                 f"no mbarrier was initialised at SMEM offset {offset:#x} of CTA {cta.rank}",
                 at,
             )
-        elif cta is not self.cta:
+            return None
+        if self.clock[GENERIC, barrier.init_by] < barrier.init_epoch and (
+            barrier.init_by != self.agent
+        ):
+            self.report(
+                "barrier-not-initialised",
+                f"nothing orders the initialisation of {barrier.describe()} before this use",
+                at,
+                [(cta, barrier.init_by, barrier.init_at)],
+            )
+        if cta is not self.cta:
             self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
         return barrier
 
