@@ -107,10 +107,14 @@ BLACKWELL_GEMM = (  # gemm_sm100_clc_pair_c2x1: a CTA pair, launch control, six 
         r"mov.b32 \1, 7;",
     ),
     _mutant("accumulator count one more", "deadlock", _INIT.format(count=8), r"mov.b32 \1, 9;"),
-    _mutant("scheduler count too low", "arrive-count", _INIT.format(count=384), r"mov.b32 \1, 352;"),
+    _mutant(
+        "scheduler count too low", "arrive-count", _INIT.format(count=384), r"mov.b32 \1, 352;"
+    ),
     _mutant("16 bytes more expected", "tx-count", r"(%r\d+), 65536;", r"\1, 65552;"),
     _mutant("half of the answer expected", "tx-count", r"(%r411), 16;", r"\1, 8;"),
-    _mutant("commit to one CTA of the pair", "deadlock", r"mov\.b16 \t(%rs7), 3;", r"mov.b16 \1, 1;"),
+    _mutant(
+        "commit to one CTA of the pair", "deadlock", r"mov\.b16 \t(%rs7), 3;", r"mov.b16 \1, 1;"
+    ),
     _mutant(
         "stage released before the mma is done",
         "race",
@@ -118,16 +122,19 @@ BLACKWELL_GEMM = (  # gemm_sm100_clc_pair_c2x1: a CTA pair, launch control, six 
         r"mbarrier.arrive.shared.b64 _, [\1+48], 1; mapa.shared::cluster.u32 %r1, \1, 1; "
         r"mbarrier.arrive.shared::cluster.b64 _, [%r1+48], 1;",
     ),
-    _mutant("mma does not wait for its stage", "race", _WAIT, _GO_ON, nth=8),
-    _mutant("epilogue does not wait", "race", _WAIT, _GO_ON, nth=-1),
+    _mutant("mma does not wait for its stage", "race", _WAIT, _GO_ON, nth=9),
+    _mutant("epilogue does not wait", "race", _WAIT, _GO_ON, nth=12),
     _all("loads not waited for", "race", r"tcgen05\.wait::ld\.sync\.aligned;"),
     _mutant("tensor memory not freed", "tmem-not-freed", r"tcgen05\.dealloc.*;"),
-    _mutant("half of it freed", "tmem-allocation", r"(tcgen05\.dealloc\S+ \t%r\d+), %r\d+;", r"\1, 256;"),
-    _mutant("300 columns", "tmem-allocation", r"(tcgen05\.alloc\S+ \t\[%r\d+\]), %r\d+;", r"\1, 300;"),
+    _mutant(
+        "half of it freed", "tmem-allocation", r"(tcgen05\.dealloc\S+ \t%r\d+), %r\d+;", r"\1, 256;"
+    ),
+    _mutant(
+        "300 columns", "tmem-allocation", r"(tcgen05\.alloc\S+ \t\[%r\d+\]), %r\d+;", r"\1, 300;"
+    ),
     _all("address read too soon", "race", r"bar\.sync \t2, 160;"),
     _all("no proxy fence", "missing-proxy-fence", r"fence\.proxy\.async\.shared::cta;"),
     _all("barriers not announced", "barrier-not-initialised", r"fence\.mbarrier_init.*;"),
-    _mutant("tail left out", "cta-gone", _WAIT, _GO_ON, nth=2),
     _mutant(
         "mma by all lanes", "lanes-disagree", r"(not\.pred \t%p28), %p27;", r"mov.pred %p28, 0;"
     ),

@@ -39,9 +39,21 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "agent", "arrivals", "clock", "cta", "expected", "init_at", "init_by", "init_epoch", "offset", "pending", "phase",
-        "seen", "tx", "waiters",
-    )  # fmt: skip
+        "agent",
+        "arrivals",
+        "clock",
+        "cta",
+        "expected",
+        "init_at",
+        "init_by",
+        "init_epoch",
+        "offset",
+        "pending",
+        "phase",
+        "seen",
+        "tx",
+        "waiters",
+    )
 
     def __init__(self, cta: "Cta", offset: int, expected: int, at: int) -> None:
         self.cta = cta

@@ -24,6 +24,7 @@ from pipegen.emulator.machine.barriers import Mbarrier
 from pipegen.emulator.machine.global_memory import GlobalMemory, Region
 from pipegen.emulator.machine.program import Program, program_of
 from pipegen.emulator.machine.reporting import Reporter
+from pipegen.emulator.machine.shared_memory import DataNeeded
 from pipegen.emulator.machine.state import Cluster, Cta, Triple, Warp
 from pipegen.emulator.machine.tensor_copies import Tensor
 from pipegen.emulator.machine.values import NotUniform
@@ -76,14 +77,22 @@ def run(
     """Execute the launch on its buffers.
 
     `seed` picks the schedule. `late`: True is "late", False is "early". `sync_only` leaves out data
-    and arithmetic: what is written to global memory is then undefined or not written. Raises
+    and arithmetic, and global memory is not written; a kernel whose protocol depends on data that
+    threads put into shared memory is run with data all the same. Raises
     PtxError for an instruction that the emulator does not know, before anything runs.
     """
     policy: Policy = late if isinstance(late, str) else "late" if late else "early"
     started = time.perf_counter()
-    program = program_of(launch.ptx, launch.kernel, sync_only)
-    machine = Machine(launch, program, seed, policy, sync_only, limits or Limits())
-    machine.run()
+    limits = limits or Limits()
+    try:
+        program = program_of(launch.ptx, launch.kernel, sync_only)
+        machine = Machine(launch, program, seed, policy, sync_only, limits)
+        machine.run()
+    except DataNeeded:
+        # Its protocol reads data from shared memory: nothing can be left out.
+        program = program_of(launch.ptx, launch.kernel)
+        machine = Machine(launch, program, seed, policy, False, limits)
+        machine.run()
     return Result(
         findings=tuple(machine.findings.found),
         instructions=sum(machine.counts.values()),
@@ -173,7 +182,7 @@ class Machine(Reporter):
         except StopIteration:
             self._remove(n)
             self._ended(warp)
-        except PtxError:
+        except (PtxError, DataNeeded):
             raise
         except Exception as error:
             raise self._located(warp, error) from error
