@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from pipegen.emulator.findings import Finding, Findings, Place
 from pipegen.emulator.findings.shadow import Conflict
+from pipegen.emulator.machine.addresses import SMEM_BASE, TMEM_COLUMNS
 from pipegen.emulator.machine.program import Program
-from pipegen.emulator.machine.state import SMEM_BASE, TMEM_COLUMNS
 from pipegen.emulator.ptx.writing import shortened
 
 if TYPE_CHECKING:
