@@ -84,17 +84,16 @@ def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
 
 def custom_ring(plan: Plan, pipeline: PipelinePlan) -> RingModel:
     """A ring of the user's own graph, whose ends are the graph's."""
+    from pipegen.planning.custom.models import alone
     from pipegen.planning.custom.numbers import Numbers
     from pipegen.planning.custom.reading import read_graph
 
     graph = read_graph(plan.description)
     if graph is None:
         raise ValueError(f"no graph: {plan.name}")
-    alone = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend).alone(
-        graph.ring(pipeline.name)
-    )
+    numbers = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend)
     return replace(
-        alone,
+        alone(numbers, graph.ring(pipeline.name)),
         full_count=pipeline.full_arrive_count or 0,
         empty_count=pipeline.empty_arrive_count or 0,
     )

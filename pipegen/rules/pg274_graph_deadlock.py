@@ -2,14 +2,15 @@
 """A custom graph must come to its end, for every number of tiles.
 
 What it checks
-    That no edges lead in a circle; and, by a small exhaustive model of the barriers (phases,
-    arrivals and bytes, lap by lap), that no ring hangs or races and that the roles together do not
-    hang, for panels of one tile up to more than the deepest ring holds.
+    That each circle of edges has a ring with credits; and, by a small exhaustive model of the
+    barriers (phases, arrivals and bytes, lap by lap), that no ring hangs or races and that the
+    roles together do not hang, for panels of one tile up to more than the deepest ring holds.
 
 Why
-    In a circle every role waits for the one before it. And without one, two ways from a role to
-    another may hang: where the one way needs a whole panel before it gives anything on, the other
-    way's ring must hold that panel.
+    In a circle every role waits for the one before it, unless some stages are full before the first
+    tile: credits. There must be enough of them, and room for all that is under way. And without a
+    circle, two ways from a role to another may hang: where the one way needs a whole panel before
+    it gives anything on, the other way's ring must hold that panel.
 
 Example
     load -> mean, scale and mean -> scale, with mean once a panel: scale waits for the mean before
@@ -22,10 +23,11 @@ Use instead
 import re
 from collections.abc import Iterator
 
-from pipegen.barriers import Finding, find_in_ring, find_in_roles
+from pipegen.barriers import Finding
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.planning.custom.graph import Graph
+from pipegen.planning.custom.models import find_alone, find_together
 from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.reading import read_graph
 
@@ -40,42 +42,42 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if circle:
         way = ", ".join(f"{ring.name} ({ring.edge})" for ring in circle)
         yield Problem(
-            f"a circle of {len(circle)} edges, {way}: each role waits for a stage of the one "
-            "before it, whatever the depths",
+            f"a circle of {len(circle)} edges, {way}, without credits: each role waits for a stage "
+            "of the one before it, whatever the depths",
             f"pipeline.{circle[-1].name}.edge",
             circle[-1].edge,
-            "edges that lead from loads to stores",
-            f'"{circle[-1].sources[0]} -> store"',
+            "edges that lead from loads to stores, or credits on the one that leads back",
+            f"pipeline.{circle[-1].name}.credits = 1",
         )
         return
     numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
     if any(numbers.stages(ring) < 1 or not ring.parts for ring in graph.rings):
         return  # rule PG273 says more about it
-    for ring in graph.rings:
-        found = find_in_ring(numbers.alone(ring))
-        if found is not None:
-            yield _hang(graph, ring.name, numbers.stages(ring), found, "")
-            return
+    lonely = find_alone(numbers)
+    if lonely is not None:
+        ring, found = lonely
+        yield _hang(graph, ring.name, numbers.stages(ring), found, "")
+        return
     for tiles in tile_counts(numbers):
-        models = [numbers.together(ring) for ring in graph.rings]
-        found = find_in_roles(models, numbers.steps(tiles))
-        if found is not None:
-            name = waiting_ring(graph, found)
+        found_together = find_together(numbers, tiles)
+        if found_together is not None:
+            name = waiting_ring(graph, found_together)
             stages = numbers.stages(graph.ring(name))
-            yield _hang(graph, name, stages, found, f"with {tiles} tiles a panel ")
+            yield _hang(graph, name, stages, found_together, f"with {tiles} tiles a panel ")
             return
 
 
 def tile_counts(numbers: Numbers) -> range:
     """Tiles of a panel to try: from 1 to more than the deepest ring holds."""
-    return range(1, max(numbers.stages(ring) for ring in numbers.graph.rings) + 3)
+    deepest = max(numbers.stages(ring) + ring.credits for ring in numbers.graph.rings)
+    return range(1, deepest + 3)
 
 
 def waiting_ring(graph: Graph, found: Finding) -> str:
     """The ring whose full stages nobody takes: the one that a role waits to fill."""
     for ring in graph.rings:
         for source in ring.sources:
-            words = rf"\b{source} waits \(acquires stage \d+ of {ring.name}, lap"
+            words = rf"\b{source}\b[ \w]* waits \(acquires stage \d+ of {ring.name}\b[ \w]*, lap"
             if re.search(words, found.message):
                 return ring.name
     return graph.rings[0].name
@@ -83,8 +85,14 @@ def waiting_ring(graph: Graph, found: Finding) -> str:
 
 def _hang(graph: Graph, name: str, stages: int, found: Finding, when: str) -> Problem:
     ring = graph.ring(name)
+    lent = [
+        f"{each.name} ({each.edge}) has {each.credits} credits"
+        for each in graph.rings
+        if each.credits
+    ]
+    also = f", {', '.join(lent)}" if lent else ""
     return Problem(
-        f"{ring.edge} has {stages} stages, and {when}the kernel comes to a {found.kind}: "
+        f"{ring.edge} has {stages} stages{also}, and {when}the kernel comes to a {found.kind}: "
         f"{found.message}",
         f"pipeline.{name}.edge",
         ring.edge,

@@ -25,6 +25,10 @@ from pipegen.errors import Problem, listing
 from pipegen.planning.custom.reading import read_graph
 
 
+# What an expression may call beside its library.
+BUILTINS = ("sum", "range", "min", "max", "len")
+
+
 def check(description: KernelDescription) -> Iterator[Problem]:
     graph = read_graph(description)
     if graph is None:
@@ -48,7 +52,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         else:
             used = names_in(tensor.expect)
             library = "torch" if description.kernel.backend == "cute" else "np"
-            unknown = sorted(used - {*read, library})
+            unknown = sorted(used - {*read, library, *BUILTINS})
             if unknown:
                 yield Problem(
                     f"no tensor {unknown[0]} is read",
@@ -60,9 +64,11 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 
 def names_in(text: str) -> set[str]:
-    """The names of an expression; none if it is no Python, of which rule PG270 speaks."""
+    """The names that an expression takes from outside; none if it is no Python (rule PG270)."""
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {name.id for name in names if isinstance(name.ctx, ast.Store)}  # by "for k in ..."
+    return {name.id for name in names} - bound

@@ -38,6 +38,8 @@ def bodies_of(graph: Graph) -> list[Body]:
     for role in graph.roles:
         if role.kind == "thread":
             found.append(_body(role))
+            if role.turn:
+                found.append(_turn(role))
             if role.kept:
                 found.append(_finish(role))
     return found
@@ -49,11 +51,15 @@ def _body(role: RoleNode) -> Body:
         names.append("columns: cutlass.Int32")
     names.append("thread: cutlass.Int32")
     held = [_said(part, ring) for ring in role.inputs for part in ring.parts]
+    peers = [
+        p.name for ring in role.outputs if ring.peer for p in ring.parts if p not in role.kept
+    ]
     made = [part for ring in role.outputs for part in ring.parts if part not in role.kept]
     words = [
         *held,
         *(f"{part.name}: this thread's part of the tile in GMEM" for part in role.reads),
-        *(f"{part.name}: the stage to fill" for part in made),
+        *(f"{part.name}: the stage to fill" for part in made if part.name not in peers),
+        *(f"{name}: the stage to fill, in the other CTA: by store_part only" for name in peers),
         *(
             f"{part.name}: this thread's part, which is stored"
             for part in role.writes
@@ -69,6 +75,26 @@ def _body(role: RoleNode) -> Body:
         ", ".join(names),
         [f"{what}. {upper(role.name)}_WARPS warps; this is thread `thread` of them.", "", *words],
         textwrap.dedent(role.body).strip().splitlines() if role.body else identity(role),
+    )
+
+
+def _turn(role: RoleNode) -> Body:
+    """The ordered part of a role that takes turns."""
+    assert role.order is not None and role.turn is not None
+    names = arguments_of(role)
+    inputs = len([part for ring in role.inputs for part in ring.parts])
+    words = ["Ordered: the tile before has been through here, in another group. Its arguments are"]
+    words.append(f"those of {role.name}.")
+    if role.order.state:
+        names.insert(inputs, role.order.name)
+        words[1] = f"those of {role.name}, and what the turns hand on:"
+        words.append(f"{role.order.name}: ROWS f32; what lane 0 of a warp leaves, the next turn has")
+    typed = [*(f"{name}: cute.Tensor" for name in names), "columns: cutlass.Int32"]
+    return Body(
+        f"{role.name}_turn",
+        ", ".join([*typed, "thread: cutlass.Int32"]),
+        ["Yours.", "", *words],
+        textwrap.dedent(role.turn).strip().splitlines(),
     )
 
 

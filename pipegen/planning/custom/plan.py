@@ -99,7 +99,7 @@ def does(role: RoleNode) -> str:
 
 def role_of(graph: Graph, role: RoleNode) -> RolePlan:
     """One role with its threads."""
-    return RolePlan(role.name, role.warps // 4, WARP * role.warps, role.registers, does(role))
+    return RolePlan(role.name, role.block_warps // 4, WARP * role.block_warps, role.registers, does(role))
 
 
 def stage_limit(numbers: Numbers) -> str:
@@ -121,7 +121,7 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
     graph, found = numbers.graph, []
     for ring in graph.rings:
         found += _ring_numbers(given, numbers, ring)
-    warps = " + ".join(str(role.warps) for role in graph.roles)
+    warps = " + ".join(str(role.block_warps) for role in graph.roles)
     sizes = " + ".join(
         f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}" for ring in graph.rings
     )
