@@ -184,19 +184,19 @@ class Pipeline(Section):
     shape: str | None = Field(
         default=None, description='custom only: "M, N", or "M": one stage for a panel of rows.'
     )
-    credits: Whole = Field(
-        default=0,
+    credits: Whole | None = Field(
+        default=None,
         description=(
             "custom only: stages full of zeros before a panel's first tile; a ring that leads back "
             "needs some."
         ),
     )
-    multicast: bool = Field(
-        default=False,
+    multicast: bool | None = Field(
+        default=None,
         description="custom only: the two CTAs of a cluster each load a half for both.",
     )
-    peer: bool = Field(
-        default=False,
+    peer: bool | None = Field(
+        default=None,
         description=(
             "custom only: the stages are in the SMEM of the other CTA of a cluster of two, whose "
             "roles take them."
@@ -278,7 +278,7 @@ class Order(Section):
     )
     shape: str | None = Field(
         default=None,
-        description='What a turn hands on to the next: "M", a number for each row; none by default.',
+        description='What a turn hands on to the next: "M", a number for each row; or nothing.',
     )
     start: float = Field(
         default=0.0, description="What a panel's first turn finds in what is handed on."

@@ -47,7 +47,7 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
             continue
         if pipeline.construct == "PipelineOrder":
             count = pipeline.full_arrive_count or 0
-            threads = threads_of(plan, "consumer") // pipeline.groups
+            threads = turn_threads(plan, pipeline)
             finding = find_in_turns([count] * pipeline.groups, [threads] * pipeline.groups)
         else:
             model = ring_of(plan, pipeline)
@@ -60,6 +60,15 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
     return found, skipped
 
 
+def turn_threads(plan: Plan, pipeline: PipelinePlan) -> int:
+    """Threads of a group that gives its turn on, from the roles."""
+    order = plan.description.order.get(pipeline.name)
+    if order is None:
+        return threads_of(plan, "consumer") // pipeline.groups
+    roles = [name.strip() for name in order.roles.split(",")]
+    return threads_of(plan, roles[0]) // (pipeline.groups if len(roles) == 1 else 1)
+
+
 def threads_of(plan: Plan, role: str) -> int:
     """Threads of a role; 0 if the kernel has none of that name."""
     return next((each.threads for each in plan.roles if each.name == role), 0)
@@ -67,7 +76,7 @@ def threads_of(plan: Plan, role: str) -> int:
 
 def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
     """A pipeline for the model; None where nothing is known of its class or its roles."""
-    if plan.description.kernel.op == "custom":
+    if plan.description.kernel.op == "custom" and pipeline.name not in plan.description.order:
         return custom_ring(plan, pipeline)
     producers, consumers = producers_of(plan, pipeline), consumers_of(plan, pipeline)
     if not producers or not consumers:

@@ -102,7 +102,7 @@ def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
     ):
         for name, entry in getattr(description, section).items():
             for key in keys:
-                if getattr(entry, key) not in (None, 0):
+                if getattr(entry, key) is not None:
                     found[f"{section}.{name}.{key}"] = getattr(entry, key)
     return found
 

@@ -22,16 +22,18 @@ Use instead
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipegen.barriers import Finding
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
-from pipegen.planning.custom.graph import Graph
+from pipegen.planning.custom.graph import Graph, Ring
 from pipegen.planning.custom.models import find_alone, find_together
 from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
+MOST_TRIED = 32  # stages
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -56,14 +58,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     lonely = find_alone(numbers)
     if lonely is not None:
         ring, found = lonely
-        yield _hang(graph, ring.name, numbers.stages(ring), found, "")
+        yield _hang(numbers, ring.name, found, "")
         return
     for tiles in tile_counts(numbers):
         found_together = find_together(numbers, tiles)
         if found_together is not None:
             name = waiting_ring(graph, found_together)
-            stages = numbers.stages(graph.ring(name))
-            yield _hang(graph, name, stages, found_together, f"with {tiles} tiles a panel ")
+            yield _hang(numbers, name, found_together, f"with {tiles} tiles a panel ")
             return
 
 
@@ -83,19 +84,43 @@ def waiting_ring(graph: Graph, found: Finding) -> str:
     return graph.rings[0].name
 
 
-def _hang(graph: Graph, name: str, stages: int, found: Finding, when: str) -> Problem:
+def _hang(numbers: Numbers, name: str, found: Finding, when: str) -> Problem:
+    graph = numbers.graph
+    stages = numbers.stages(graph.ring(name))
+    back = next((ring for ring in graph.rings if ring.credits), None)
+    if back is not None:
+        return _credits(numbers, back, found, when)
     ring = graph.ring(name)
-    lent = [
-        f"{each.name} ({each.edge}) has {each.credits} credits"
-        for each in graph.rings
-        if each.credits
-    ]
-    also = f", {', '.join(lent)}" if lent else ""
     return Problem(
-        f"{ring.edge} has {stages} stages{also}, and {when}the kernel comes to a {found.kind}: "
+        f"{ring.edge} has {stages} stages, and {when}the kernel comes to a {found.kind}: "
         f"{found.message}",
         f"pipeline.{name}.edge",
         ring.edge,
         "edges along which no role needs what another holds back",
         f'"{ring.sources[0]} -> {ring.targets[0]}", and a second load for the others',
     )
+
+
+def _credits(numbers: Numbers, back: Ring, found: Finding, when: str) -> Problem:
+    """Why a circle hangs in spite of its credits, and with how many stages it would not."""
+    stages = numbers.stages(back)
+    words = [f"{r.name} ({r.edge}) {numbers.stages(r)}" for r in numbers.graph.rings]
+    enough = next(
+        (more for more in range(stages + 1, MOST_TRIED + 1) if _passes(numbers, back, more)), 0
+    )
+    return Problem(
+        f"{back.credits} credits in {stages} stages of {back.edge}, and {when}the kernel comes to "
+        f"a {found.kind}, the stages being {', '.join(words)}: {found.message}",
+        f"pipeline.{back.name}.{'stages' if enough else 'credits'}",
+        stages if enough else back.credits,
+        "credits and stages with which the model of the barriers comes to its end",
+        str(enough) if enough else f"1, with pipeline.{back.name}.stages = {max(stages, 1)}",
+    )
+
+
+def _passes(numbers: Numbers, back: Ring, stages: int) -> bool:
+    """Whether the graph comes to its end if the ring that leads back has so many stages."""
+    rings = {r.name: replace(r, stages=numbers.stages(r)) for r in numbers.graph.rings}
+    rings[back.name] = replace(back, stages=stages)
+    tried = replace(numbers, graph=numbers.graph.with_rings(rings))
+    return not any(find_together(tried, tiles) for tiles in tile_counts(tried))

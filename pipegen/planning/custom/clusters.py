@@ -31,9 +31,7 @@ def cluster_values(numbers: Numbers, launch_arguments: str) -> dict[str, Any]:
         "cluster_text": said_of(graph),
         "block_lines": block_lines(rows, columns),
         "tile_range": "rank, tiles, 2" if columns else "tiles",
-        "peers": [
-            field_of(ring, part) for ring in graph.rings if ring.peer for part in ring.parts
-        ],
+        "peers": [field_of(ring, part) for ring in graph.rings if ring.peer for part in ring.parts],
         "sends_kept": any(
             ring.peer and ring.parts[0] in graph.role(ring.sources[0]).kept for ring in graph.rings
         ),
@@ -46,6 +44,7 @@ def cluster_values(numbers: Numbers, launch_arguments: str) -> dict[str, Any]:
         "partition_cta": (
             "cta, cute.make_layout(ctas)" if multicasts else "0, cute.make_layout(1)"
         ),
+        "peer_lines": peer_lines(columns),
         "launch_lines": launch_lines(rows, columns, launch_arguments),
     }
 
@@ -109,3 +108,18 @@ def ring_fields(ring: Ring) -> list[str]:
     if ring.multicast:
         return ["cta_layout_vmnk=cute.make_layout((1, 2, 1, 1)),"]
     return []
+
+
+def peer_lines(columns: bool) -> list[str]:
+    """Of the module's reference: what the other CTA of each cluster has of a tensor."""
+    if columns:
+        return [
+            "spare = x.new_zeros((*x.shape[:-1], -x.shape[-1] % (2 * TILE_N)))",
+            "tiles = torch.cat([x, spare], -1).unflatten(-1, (-1, 2, TILE_N))",
+            "return tiles.flip(-2).flatten(-3)[..., : x.shape[-1]]",
+        ]
+    return [
+        "spare = x.new_zeros((-x.shape[0] % (2 * TILE_M), *x.shape[1:]))",
+        "panels = torch.cat([x, spare]).unflatten(0, (-1, 2, TILE_M))",
+        "return panels.flip(1).flatten(0, 2)[: x.shape[0]]",
+    ]

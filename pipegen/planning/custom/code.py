@@ -103,7 +103,9 @@ def own_thread(role: RoleNode, first: int) -> str:
     """A thread's place in its role, or in its group of the role."""
     if role.groups == 1:
         return f"thread_idx - {first}" if first else "thread_idx"
-    return f"{f'(thread_idx - {first})' if first else 'thread_idx'} % (32 * {upper(role.name)}_WARPS)"
+    return (
+        f"{f'(thread_idx - {first})' if first else 'thread_idx'} % (32 * {upper(role.name)}_WARPS)"
+    )
 
 
 def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
@@ -338,7 +340,7 @@ def commit(graph: Graph, ring: Ring) -> list[str]:
         ]
     if ring.peer:
         return [
-            "# The arrive at the other CTA's barrier has this CTA's scope: the fence has the cluster's.",
+            "# The arrive orders nothing for the other CTA's threads: its scope is this CTA.",
             "cute.arch.fence_acq_rel_cluster()",
             f"{ring.name}_stage.commit()",
         ]

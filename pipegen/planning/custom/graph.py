@@ -5,7 +5,8 @@ A CTA takes panels of tile.m rows, one after the other, and walks over each pane
 columns. What has columns comes once a tile; what has only rows comes once a panel.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Every = Literal["panel", "tile"]
@@ -137,6 +138,18 @@ class Graph:
                 found.append(name)
             orders += [order] if order else []
         return tuple(found)
+
+    def with_rings(self, rings: Mapping[str, Ring]) -> "Graph":
+        """The same graph with other rings of the same names, stages for one."""
+        roles = tuple(
+            replace(
+                role,
+                inputs=tuple(rings[ring.name] for ring in role.inputs),
+                outputs=tuple(rings[ring.name] for ring in role.outputs),
+            )
+            for role in self.roles
+        )
+        return replace(self, roles=roles, rings=tuple(rings.values()))
 
     def role(self, name: str) -> RoleNode:
         """The role of that name; KeyError if there is none."""

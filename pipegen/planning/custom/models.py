@@ -104,10 +104,38 @@ def apart(end: End, warps: int) -> tuple[End, ...]:
 def find_alone(numbers: Numbers) -> tuple[Ring, Finding] | None:
     """The first ring that hangs or races on its own."""
     for ring in numbers.graph.rings:
-        found = find_in_ring(alone(numbers, ring))
+        orders = orders_of(numbers.graph, ring)
+        found = (
+            find_in_turn(numbers, ring, orders) if orders else find_in_ring(alone(numbers, ring))
+        )
         if found is not None:
             return ring, found
     return None
+
+
+def orders_of(graph: Graph, ring: Ring) -> list[Order]:
+    """The orders of a ring's roles."""
+    found = [graph.role(name).order for name in (*ring.sources, *ring.targets)]
+    return [order for order in graph.orders if order in found]
+
+
+def find_in_turn(numbers: Numbers, ring: Ring, orders: list[Order]) -> Finding | None:
+    """The fault of a ring whose stages go to groups in turn, in every order of events.
+
+    Turns keep a group from running ahead of the others by more than their number: a wait knows the
+    parity of a phase, and would take the one before the last for the one that it wants.
+    """
+    groups = max(order.groups for order in orders)
+    model = replace(alone(numbers, ring), stages=min(numbers.stages(ring), groups + 1))
+    turns = [turns_model(numbers, order, 0, (0,)) for order in orders]
+    steps: dict[str, list[Step]] = {}
+    for ends, fills in ((model.producers, True), (model.consumers, False)):
+        for end in ends:
+            mine = tuple(order.name for order in turns if end.name in order.groups)
+            names = (ring.name,)
+            step = Step((), names, names, (), mine) if fills else Step(names, (), (), names, mine)
+            steps[end.name] = [step] * len(range(end.first, 3 * groups, end.every))
+    return find_in_roles([model], steps, every_order=True, turns=turns)
 
 
 def find_together(numbers: Numbers, tiles: int) -> Finding | None:
@@ -119,7 +147,9 @@ def find_together(numbers: Numbers, tiles: int) -> Finding | None:
         for cta in ctas
         for name, passes in steps_of(numbers.graph, tiles, cta, ctas)
     }
-    turns = [turns_model(numbers, order, cta, ctas) for order in numbers.graph.orders for cta in ctas]
+    turns = [
+        turns_model(numbers, order, cta, ctas) for order in numbers.graph.orders for cta in ctas
+    ]
     return find_in_roles(rings, steps, turns=turns)
 
 
@@ -142,23 +172,23 @@ def models(numbers: Numbers, ring: Ring, ctas: tuple[int, ...]) -> Iterator[Ring
         elif ring.multicast and len(ctas) > 1:
             also = (at(ring.name, other, ctas),)
             sources = [replace(e, copied=e.copied // 2, also=also) for e in sources]
-            sources += ends([replace(e, armed=0, copied=0) for e in producers(numbers, ring)], other)
+            sources += ends(
+                [replace(e, armed=0, copied=0) for e in producers(numbers, ring)], other
+            )
             targets = [replace(end, also=also) for end in targets]
             targets += ends(consumers(numbers, ring), other)
         yield ring_model(numbers, ring, at(ring.name, cta, ctas), sources, targets)
 
 
-def turns_model(
-    numbers: Numbers, order: Order, cta: int, ctas: tuple[int, ...]
-) -> TurnsModel:
+def turns_model(numbers: Numbers, order: Order, cta: int, ctas: tuple[int, ...]) -> TurnsModel:
     """The turns of an order's groups: each thread of a group gives its turn on."""
     roles = [numbers.graph.role(name) for name in order.roles]
     groups = [name for role in roles for name, _, _ in groups_of(numbers.graph, role)]
-    threads = WARP * roles[0].warps
+    threads = 1 if numbers.pallas else WARP * roles[0].warps
     return TurnsModel(
         at(order.name, cta, ctas),
         tuple(at(name, cta, ctas) for name in groups),
-        threads,
+        numbers.turn_count(order),
         threads,
         order.depth,
     )

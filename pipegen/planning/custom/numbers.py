@@ -19,7 +19,7 @@ from pipegen.hardware import (
     WARP,
     WARPGROUP,
 )
-from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import Graph, Order, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 1
@@ -163,6 +163,10 @@ class Numbers:
         targets = self.graph.at_a_time(ring.targets)
         ctas = 2 if ring.multicast else 1
         return ctas * sum(self.release_arrivals(target) for target in targets)
+
+    def turn_count(self, order: Order) -> int:
+        """Arrivals that give a turn on: every thread of a group (Pallas: the warpgroup)."""
+        return 1 if self.pallas else WARP * self.graph.role(order.roles[0]).warps
 
     def release_arrivals(self, target: str) -> int:
         """Arrivals of one reader."""

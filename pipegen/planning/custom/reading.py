@@ -205,9 +205,9 @@ def read_graph(description: KernelDescription) -> Graph | None:
             description.pipeline[name].producer or _move(kinds[sources[0]]),
             description.pipeline[name].consumer or "thread",
             None if (stages := description.pipeline[name].stages) == "auto" else stages,
-            description.pipeline[name].credits,
-            description.pipeline[name].multicast,
-            description.pipeline[name].peer,
+            description.pipeline[name].credits or 0,
+            bool(description.pipeline[name].multicast),
+            bool(description.pipeline[name].peer),
         )
         for name, (sources, targets) in words.edges.items()
     }

@@ -48,7 +48,8 @@ def template_values(
     ]
     read = [part for part in graph.tensors if part.name not in graph.written]
     written = [part for part in graph.tensors if part.name in graph.written]
-    derived = {} if own else expected(graph)
+    said = all(description.tensor[part.name].expect for part in written)
+    derived = {} if own or said else expected(graph)
     expectations = {
         part.name: description.tensor[part.name].expect or derived[part.name] for part in written
     }
@@ -109,6 +110,7 @@ def template_values(
             {**order_values(numbers, order), "described": column(order.name, said_of(order))}
             for order in graph.orders
         ],
+        "swaps": "of_peer(" in "".join(expectations.values()),
         "hands_on": any(order.state for order in graph.orders),
         "arguments": ", ".join(part.name for part in graph.tensors),
         "check_arguments": ", ".join(

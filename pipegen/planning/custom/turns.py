@@ -95,7 +95,7 @@ def turn_lines(role: RoleNode, order: Order, warps: str, arguments: list[str]) -
 def order_values(numbers: Numbers, order: Order) -> dict[str, Any]:
     """The template's fields of an order."""
     role = numbers.graph.role(order.roles[0])
-    first, threads = numbers.first_warp(role), WARP * role.warps
+    first, threads = numbers.first_warp(role), numbers.turn_count(order)
     warp = f"(warp_idx - {first})" if first else "warp_idx"
     return {
         "name": order.name,
