@@ -10,6 +10,10 @@ from typing import Any
 import random_graphs
 
 KINDS = ("groups", "roles", "rows", "columns", "feedback")
+FAULTS = (
+    *("warps", "unknown", "one_end", "twice", "group", "four", "alone"),
+    *("tma", "matrix", "forward", "circle", "room", "both"),
+)
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 
 
@@ -87,17 +91,21 @@ def _cluster(rng: random.Random, data: dict[str, Any], shape: list[int]) -> dict
     data["cluster"] = {"shape": shape}
     shared, size = ("N", data["tile"]["n"]) if shape == [2, 1] else ("M", data["tile"]["m"])
     special = 0
+
+    def whole(tensor: dict[str, Any]) -> bool:
+        """Whether each half of a tile begins where TMA may write."""
+        return size * BYTES[tensor["dtype"]] % 256 == 0
+
     for ring, entry in data["pipeline"].items():
-        sources, targets = _ends(data, ring)
-        held = data["tensor"].get(entry.get("holds"))
+        sources, _ = _ends(data, ring)
+        held = data["tensor"].get(entry.get("holds"), {})
         kinds = [data["role"][name]["kind"] for name in sources]
-        if kinds == ["thread"] and held is None and rng.random() < 0.7:
+        if kinds == ["thread"] and not held and rng.random() < 0.7:
             entry["peer"] = True
             special += 1
-        elif kinds == ["tma"] and held["shape"] == shared:
-            if size * BYTES[held["dtype"]] % 256 == 0:
-                entry["multicast"] = True
-                special += 1
+        elif (kinds, held.get("shape")) == (["tma"], shared) and whole(held):
+            entry["multicast"] = True
+            special += 1
     return data if special else None
 
 
@@ -145,56 +153,52 @@ def _feedback(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def _of(kind: str, rng: random.Random) -> dict[str, Any]:
+    return valid(len(KINDS) * rng.randrange(200) + KINDS.index(kind))
+
+
 def broken(seed: int) -> tuple[str, dict[str, Any]]:
     """A graph with one fault, and the code of the rule that finds it."""
     rng = random.Random(seed)
-    of_kind = {kind: valid(len(KINDS) * rng.randrange(200) + i) for i, kind in enumerate(KINDS)}
-    fault = rng.choice(
-        ("warps", "unknown", "one_end", "twice", "four", "alone", "tma", "matrix", "forward")
-        + ("circle", "room", "both", "group")
-    )
+    fault = rng.choice(FAULTS)
     if fault == "warps":
-        data = of_kind["roles"]
+        data = _of("roles", rng)
         role = data["order"]["turns"]["roles"].split(", ")[1]
-        data["role"][role]["warps"] = 3 - data["role"][role]["warps"] // 2
-        data["role"][role]["warps"] = 1 if data["role"][role]["warps"] == 3 else 4
-        same = len({data["role"][r]["warps"] for r in data["order"]["turns"]["roles"].split(", ")})
-        if same == 1:
-            data["role"][role]["warps"] *= 2
+        data["role"][role]["warps"] = 2 if data["role"][role]["warps"] == 4 else 4
         return "PG265", data
     if fault == "unknown":
-        data = of_kind["groups"]
+        data = _of("groups", rng)
         data["order"]["turns0"]["roles"] = "nobody"
         return "PG265", data
     if fault == "one_end":
-        data = of_kind["roles"]
+        data = _of("roles", rng)
         role = data["order"]["turns"]["roles"].split(", ")[1]
         other = rng.choice([ring for ring in data["pipeline"] if role in str(_ends(data, ring))])
         ends = [[name for name in end if name != role] for end in _ends(data, other)]
         data["pipeline"][other]["edge"] = " -> ".join(", ".join(end) for end in ends)
         return "PG2", data
     if fault == "twice":
-        data = of_kind["groups"]
+        data = _of("groups", rng)
         data["order"]["again"] = dict(data["order"]["turns0"])
         return "PG265", data
     if fault == "group":
-        data = of_kind["groups"]
+        data = _of("groups", rng)
         data["order"]["turns0"]["groups"] = rng.choice((-1, 0, 1, 99))
         return "PG265", data
     if fault == "four":
-        data = of_kind["rows"]
+        data = _of("rows", rng)
         data["cluster"]["shape"] = rng.choice(([2, 2], [4, 1], [0, 1], [1, 3]))
         return "PG266", data
     if fault == "alone":
-        data = of_kind["rows"]
+        data = _of("rows", rng)
         data["cluster"]["shape"] = [1, 1]
         return "PG266", data
     if fault in ("tma", "matrix"):
-        data = {**of_kind["feedback"], "cluster": {"shape": rng.choice(([2, 1], [1, 2]))}}
+        data = {**_of("feedback", rng), "cluster": {"shape": rng.choice(([2, 1], [1, 2]))}}
         data["pipeline"].pop("back")
         data["pipeline"]["x"]["peer" if fault == "tma" else "multicast"] = True
         return "PG266", data
-    data = of_kind["feedback"]
+    data = _of("feedback", rng)
     if fault == "forward":
         data["pipeline"]["ring0"]["credits"] = 1
         data["pipeline"].pop("back")

@@ -15,11 +15,12 @@ LAPS = 2
 class End:
     """One group at an end of a ring: its arrivals for a stage, and what it does to the bytes.
 
-    A producer of TMA arms `armed` bytes (its one arrival) and copies `copied`. `trips`: stages that
-    it goes through; None for as many laps as show every fault. `phase`: the parity of its first
+    A producer of TMA arms `armed` bytes (with its first arrival) and copies `copied`. `trips`:
+    stages that it goes through; None for as many laps as show every fault. `phase`: the parity of its first
     wait, by default 1 for a producer and 0 for a consumer. `first` and `every`: of a ring's stages,
     in their order, those that a group which takes turns comes to. `also`: rings, by name, at which
-    it does the same (multicast: its copies land, and its releases count, in both CTAs).
+    it does the same (multicast: its copies land, and its releases count, in both CTAs). `tails`:
+    whether a producer waits at its end until all its stages have been released.
     """
 
     name: str
@@ -31,6 +32,7 @@ class End:
     first: int = 0
     every: int = 1
     also: tuple[str, ...] = ()
+    tails: bool = True
 
     def place(self, count: int) -> int:
         """The stage, counted from the ring's first, that it comes to in its count-th pass."""
@@ -137,6 +139,9 @@ class _Ring:
         if fills and (end.armed or end.copied) and not tail:
             says = f"arms stage {stage} of {self.model.name} with {end.armed} B"
             program.append(Op("arm", self.first + 2 * stage, end.armed, says))
+            if end.arrivals > 1:
+                says = "arrives for its other copies and threads"
+                program.append(Op("arrive", self.first + 2 * stage, end.arrivals - 1, says))
             for ring in (self, *(self.rings[name] for name in end.also)):
                 barrier = ring.first + 2 * stage
                 program.append(Op("copy", barrier, end.copied, "starts its copy"))
@@ -190,19 +195,26 @@ def find_in_turns(counts: Sequence[int], arrivals: Sequence[int], phase: int = 1
     group's first wait, which passes at once; the others' is 0.
     """
     barriers = tuple(Barrier(f"turn {index}", count) for index, count in enumerate(counts))
+    # One thread of each group may lag behind the others.
+    parts = [(1, brought - 1) if brought > 1 else (brought,) for brought in arrivals]
+    first = [sum(len(part) for part in parts[:index]) for index in range(len(parts))]
     agents = []
-    for index, brought in enumerate(arrivals):
-        ops: list[Op] = []
-        for lap in range(2 * LAPS):
-            parity = ((phase if index == 0 else 0) + lap) % 2
-            # Two operations a turn: group i's turn comes when the one before has had it.
-            before = index - 1 if index else len(counts) - 1
-            turns = lap + 1 if index else lap
-            after = ((before, 2 * turns),) if turns else ()
-            ops.append(Op("wait", index, parity, f"waits for turn {lap}", after))
-            following = (index + 1) % len(counts)
-            ops.append(Op("arrive", following, brought, f"gives turn {lap} on"))
-        agents.append((f"group {index}", tuple(ops)))
+    for index, amounts in enumerate(parts):
+        before = index - 1 if index else len(counts) - 1
+        following = (index + 1) % len(counts)
+        for place, brought in enumerate(amounts):
+            ops: list[Op] = []
+            for lap in range(2 * LAPS):
+                parity = ((phase if index == 0 else 0) + lap) % 2
+                # Two operations a turn: group i's turn comes when the one before has had it.
+                turns = lap + 1 if index else lap
+                after = tuple((first[before] + k, 2 * turns) for k in range(len(parts[before])))
+                ops.append(
+                    Op("wait", index, parity, f"waits for turn {lap}", after if turns else ())
+                )
+                ops.append(Op("arrive", following, brought, f"gives turn {lap} on"))
+            name = f"group {index}" if place or len(amounts) == 1 else f"one of group {index}"
+            agents.append((name, tuple(ops)))
     return explore(System(barriers, tuple(agents)))
 
 
@@ -255,24 +267,28 @@ def roles_system(
     }
     for role, passes in steps.items():
         agents.programs.setdefault(role, [])
-        gone: dict[str, int] = {}
+        # How many stages of each ring it has waited for, and left: some may stay open.
+        taken: dict[str, int] = {}
+        left: dict[str, int] = {}
         for step in passes:
             for names, fills in ((step.takes, False), (step.fills, True)):
                 for name in names:
-                    end = ends[name, fills, role]
-                    inside[name].wait(end, end.place(gone.setdefault(name, 0)), fills)
+                    end, count = ends[name, fills, role], taken.setdefault(name, 0)
+                    inside[name].wait(end, end.place(count), fills)
+                    taken[name] += 1
             for name in step.turns:
-                orders[name].take(role, gone.setdefault(name, 0))
-                gone[name] += 1
+                orders[name].take(role, taken.setdefault(name, 0))
+                taken[name] += 1
             for names, fills in ((step.commits, True), (step.releases, False)):
                 for name in names:
-                    end = ends[name, fills, role]
-                    inside[name].leave(end, end.place(gone[name]), fills)
-                    gone[name] += 1
-        for name, trips in gone.items():
-            if (name, True, role) in ends and trips and ends[name, True, role].every == 1:
+                    end, count = ends[name, fills, role], left.setdefault(name, 0)
+                    inside[name].leave(end, end.place(count), fills)
+                    left[name] += 1
+        for name, trips in left.items():
+            filled = ends.get((name, True, role))
+            if filled and filled.tails and filled.every == 1:
                 last = trips - 1 + inside[name].model.stages
-                inside[name].wait(ends[name, True, role], last, True, tail=True)
+                inside[name].wait(filled, last, True, tail=True)
     return agents.system()
 
 

@@ -206,8 +206,8 @@ def _levels(graph: Graph, order: Order, roles: list[RoleNode]) -> Iterator[Probl
         lent = next((ring for ring in rings if ring.credits), None)
         if lent is not None:
             yield Problem(
-                f"a group of {role.name} has one of {order.groups} tiles, so it is not the one that "
-                "fills all stages before the first, or takes all behind the last",
+                f"a group of {role.name} has one of {order.groups} tiles, so it neither fills all "
+                "stages before the first nor takes all behind the last",
                 f"pipeline.{lent.name}.credits",
                 lent.credits,
                 "0",

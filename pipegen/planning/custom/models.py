@@ -74,31 +74,28 @@ def ring_model(
 
 
 def alone(numbers: Numbers, ring: Ring) -> RingModel:
-    """The ring on its own: each role, or a warp of the only one, for itself.
+    """The ring on its own: each role, or one thread or warp of the only one, for itself.
 
     More stages than MODELLED_STAGES add laps of the same, and states beyond number. Of a ring for
-    both CTAs the releases of the other one come as those of a warp that may lag behind.
+    both CTAs the releases of the other one come as those of others that may lag behind.
     """
     sources, targets = producers(numbers, ring), consumers(numbers, ring)
     if len(targets) == 1:
-        targets = [*apart(targets[0], numbers.graph.role(ring.targets[0]).warps)]
+        targets = apart(targets[0])
     if len(sources) == 1 and ring.producer != "tma":
-        sources = [*apart(sources[0], numbers.graph.role(ring.sources[0]).warps)]
+        sources = apart(sources[0])
     if ring.multicast:
         targets += [replace(end, name=f"{end.name} of the other CTA") for end in targets]
     whole = ring_model(numbers, ring, ring.name, sources, targets)
     return replace(whole, stages=min(whole.stages, MODELLED_STAGES))
 
 
-def apart(end: End, warps: int) -> tuple[End, ...]:
-    """A group as two agents: a warp that may run ahead or lag behind, and the others."""
-    if warps <= 1 or end.arrivals < warps:
-        return (end,)
-    each = end.arrivals // warps
-    return (
-        replace(end, name=f"a warp of {end.name}", arrivals=each),
-        replace(end, arrivals=end.arrivals - each),
-    )
+def apart(end: End) -> list[End]:
+    """A group as two agents: one thread or warp that may lag behind, and the others."""
+    if end.arrivals <= 1:
+        return [end]
+    lagging = replace(end, name=f"one of {end.name}", arrivals=1)
+    return [lagging, replace(end, arrivals=end.arrivals - 1)]
 
 
 def find_alone(numbers: Numbers) -> tuple[Ring, Finding] | None:
