@@ -170,3 +170,13 @@ def test_atomics_take_each_lane():
     run(launch_of(body, out, threads=64))
     assert out[0] == 32.0
     assert struct.unpack("<I", out[1].tobytes())[0] == 128
+
+
+def test_two_clusters_that_write_the_same_bytes_are_told():
+    out = np.zeros(64, np.uint32)
+    both = launch_of("mov.b32 %r2, 9;" + store_by_lane("%r2"), out, ctas=2)
+    assert [f.kind for f in run(both).findings] == ["race"]
+    own = "mov.u32 %r3, %ctaid.x; mul.wide.u32 %d6, %r3, 128; add.s64 %d0, %d0, %d6;"
+    apart = launch_of(own + "mov.b32 %r2, 9;" + store_by_lane("%r2"), out, ctas=2)
+    assert run(apart).findings == ()
+    assert out.tolist() == [9] * 64

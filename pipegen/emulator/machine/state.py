@@ -33,11 +33,11 @@ Triple = tuple[int, int, int]
 
 
 class Cluster:
-    """CTAs that run together. `id` is (x, y, z) in units of clusters."""
+    """CTAs that run together. `id` is (x, y, z) in clusters, `number` counts launches."""
 
-    def __init__(self, machine: "Machine", place: Triple) -> None:
+    def __init__(self, machine: "Machine", place: Triple, number: int) -> None:
         self.machine = machine
-        self.id = place
+        self.id, self.number = place, number
         launch = machine.launch
         self.warps_per_cta = -(-launch.threads // WARP)
         count = launch.cluster_ctas
