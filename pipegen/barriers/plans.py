@@ -84,13 +84,13 @@ def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
 
 def custom_ring(plan: Plan, pipeline: PipelinePlan) -> RingModel:
     """A ring of the user's own graph, whose ends are the graph's."""
-    from pipegen.planning.custom.numbers import Numbers
+    from pipegen.planning.custom.product_numbers import numbers_for
     from pipegen.planning.custom.reading import read_graph
 
     graph = read_graph(plan.description)
     if graph is None:
         raise ValueError(f"no graph: {plan.name}")
-    alone = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend).alone(
+    alone = numbers_for(graph, plan.description.kernel.arch, plan.description.kernel.backend).alone(
         graph.ring(pipeline.name)
     )
     return replace(

@@ -186,15 +186,18 @@ def roles_system(rings: Sequence[RingModel], steps: Mapping[str, Sequence[Step]]
     }
     for role, passes in steps.items():
         agents.programs.setdefault(role, [])
+        come: dict[str, int] = {}
         gone: dict[str, int] = {}
         for step in passes:
             for names, fills in ((step.takes, False), (step.fills, True)):
                 for name in names:
-                    index = gone.setdefault(name, 0)
+                    index = come.setdefault(name, 0)
                     inside[name].wait(ends[name, fills, role], index, fills)
+                    come[name] += 1
             for names, fills in ((step.commits, True), (step.releases, False)):
                 for name in names:
-                    inside[name].leave(ends[name, fills, role], gone[name], fills)
+                    index = gone.setdefault(name, 0)
+                    inside[name].leave(ends[name, fills, role], index, fills)
                     gone[name] += 1
         for name, trips in gone.items():
             if (name, True, role) in ends and trips:

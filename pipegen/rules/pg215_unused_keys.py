@@ -95,6 +95,8 @@ def _of_other_families(description: KernelDescription) -> dict[str, object]:
 def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that describe the user's own graph."""
     found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    if description.tile.p is not None:
+        found["tile.p"] = description.tile.p
     for section, keys in (
         ("pipeline", ("edge", "holds", "dtype", "shape")),
         ("role", ("kind", "body", "start", "finish")),
@@ -118,8 +120,10 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
             filled_in = section == "dtype" and key == "acc" and value == "f32"
             if value != getattr(plain, key) and not filled_in:
                 found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
-    if description.tile.k is not None:
-        found["tile.k"] = description.tile.k
+    shapes = ",".join(tensor.shape for tensor in description.tensor.values())
+    for key in ("k", "p"):  # of products
+        if getattr(description.tile, key) is not None and key.upper() not in shapes:
+            found[f"tile.{key}"] = getattr(description.tile, key)
     for name, ring in description.pipeline.items():
         for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
             if getattr(ring, key):

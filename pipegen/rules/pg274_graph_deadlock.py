@@ -26,7 +26,7 @@ from pipegen.barriers import Finding, find_in_ring, find_in_roles
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 from pipegen.planning.custom.graph import Graph
-from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
@@ -48,7 +48,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f'"{circle[-1].sources[0]} -> store"',
         )
         return
-    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
     if any(numbers.stages(ring) < 1 or not ring.parts for ring in graph.rings):
         return  # rule PG273 says more about it
     for ring in graph.rings:
@@ -56,19 +56,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         if found is not None:
             yield _hang(graph, ring.name, numbers.stages(ring), found, "")
             return
-    for tiles in tile_counts(numbers):
+    for when, steps in numbers.cases():
         models = [numbers.together(ring) for ring in graph.rings]
-        found = find_in_roles(models, numbers.steps(tiles))
+        found = find_in_roles(models, steps)
         if found is not None:
             name = waiting_ring(graph, found)
             stages = numbers.stages(graph.ring(name))
-            yield _hang(graph, name, stages, found, f"with {tiles} tiles a panel ")
+            yield _hang(graph, name, stages, found, f"{when} ")
             return
-
-
-def tile_counts(numbers: Numbers) -> range:
-    """Tiles of a panel to try: from 1 to more than the deepest ring holds."""
-    return range(1, max(numbers.stages(ring) for ring in numbers.graph.rings) + 3)
 
 
 def waiting_ring(graph: Graph, found: Finding) -> str:

@@ -45,7 +45,7 @@ def said_of(role: RoleNode) -> str:
 
 def size_of(numbers: Numbers, ring: Ring) -> str:
     """`4 x 16384 B a tile`"""
-    return f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B, once a {ring.every}"
+    return f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B, {numbers.every(ring)}"
 
 
 def depths(graph: Graph) -> dict[str, int]:
@@ -120,7 +120,7 @@ def _arrow(
         'stroke="#333" marker-end="url(#tip)"/>',
         f'<text x="{middle[0]}" y="{y}" text-anchor="middle">{escape(ring.name)}</text>',
         f'<text x="{middle[0]}" y="{y + 20}" text-anchor="middle" font-size="10" fill="#555">'
-        f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B a {ring.every}</text>",
+        f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B {numbers.every(ring)}</text>",
     ]
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from pipegen.hardware import (
     WARP,
     WARPGROUP,
 )
-from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 1
@@ -65,7 +66,7 @@ class Numbers:
 
     def copied_bytes(self, part: Part) -> int:
         """Bytes of one tile that a copy moves."""
-        return elements(part, self.graph.tile) * DTYPE[part.dtype].bytes
+        return elements(part, self.graph.extents) * DTYPE[part.dtype].bytes
 
     def stage_bytes(self, ring: Ring) -> int:
         """Bytes of one stage."""
@@ -84,11 +85,19 @@ class Numbers:
 
     def stages(self, ring: Ring) -> int:
         """The stages of a ring."""
-        return self.auto_stages if ring.stages is None else ring.stages
+        return self.stages_with(ring, self.auto_stages)
+
+    def stages_with(self, ring: Ring, auto_stages: int) -> int:
+        """The stages of a ring if those that say nothing have so many."""
+        return auto_stages if ring.stages is None else ring.stages
+
+    def every(self, end: Ring | RoleNode) -> str:
+        """How often a stage is filled, or a role takes a step."""
+        return f"once a {end.every}"
 
     def total(self, auto_stages: int) -> int:
         """SMEM of a block if the rings that say nothing have so many stages."""
-        counts = {r.name: auto_stages if r.stages is None else r.stages for r in self.graph.rings}
+        counts = {ring.name: self.stages_with(ring, auto_stages) for ring in self.graph.rings}
         barriers = 2 * MBARRIER_BYTES * sum(counts.values())
         tiles = sum(
             align_up(counts[ring.name] * self.stage_bytes(ring), self.alignment)
@@ -130,7 +139,7 @@ class Numbers:
     def own_parts(self, ring: Ring, source: str) -> tuple[Part, ...]:
         """What one of a ring's sources puts into a stage."""
         role = self.graph.role(source)
-        if role.kind == "thread":
+        if role.kind in ("thread", WGMMA):
             return ring.parts
         return tuple(part for part in ring.parts if part in role.reads)
 
@@ -205,6 +214,11 @@ class Numbers:
             tuple(producers),
             tuple(consumers),
         )
+
+    def cases(self) -> Iterator[tuple[str, dict[str, list[Step]]]]:
+        """Steps of all roles, for panels of one tile up to more than the deepest ring holds."""
+        for tiles in range(1, max(self.stages(ring) for ring in self.graph.rings) + 3):
+            yield f"with {tiles} tiles a panel", self.steps(tiles)
 
     def steps(self, tiles: int) -> dict[str, list[Step]]:
         """What each role does with panels of so many tiles, in the order of the emitted loops."""
