@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom_multiply.py.j2 8b58f8249e97
-# text: d6a79ab9b6bb
+# text: a5b13a825644
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -178,12 +178,18 @@ class SharedStorage:  # 223232 B, as rings and stages say
     scale_barriers: cute.struct.MemRange[cutlass.Int64, 2 * SCALE_STAGES]
     acc_barriers: cute.struct.MemRange[cutlass.Int64, 2 * ACC_STAGES]
     done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
-    x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * X_STAGES], 1024]
-    w: cute.struct.Align[cute.struct.MemRange[cutlass.Int8, 8192 * W_STAGES], 128]
-    wide: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * WIDE_STAGES], 1024]
-    scale: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 128 * SCALE_STAGES], 128]
-    acc: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 16384 * ACC_STAGES], 1024]
-    done: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 16384 * DONE_STAGES], 128]
+    x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_K * X_STAGES], 1024]
+    w: cute.struct.Align[cute.struct.MemRange[cutlass.Int8, TILE_N * TILE_K * W_STAGES], 128]
+    wide: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_N * TILE_K * WIDE_STAGES], 1024
+    ]
+    scale: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_N * SCALE_STAGES], 128]
+    acc: cute.struct.Align[
+        cute.struct.MemRange[cutlass.Float32, TILE_M * TILE_N * ACC_STAGES], 1024
+    ]
+    done: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * DONE_STAGES], 128
+    ]
 
 
 def swizzled_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
@@ -338,19 +344,19 @@ def custom_kernel(tma_x, tma_w, tma_scale, tma_out, multiply_mma, tiles_m, tiles
         SmemLayoutAtomKind.K_SW128, cutlass.BFloat16, (TILE_M, TILE_K), X_STAGES
     )
     x_smem = storage.x.get_tensor(x_layout.outer, swizzle=x_layout.inner)
-    w_layout = plain_layout((TILE_N, TILE_K), W_STAGES, 8192)
+    w_layout = plain_layout((TILE_N, TILE_K), W_STAGES, TILE_N * TILE_K)
     w_smem = storage.w.get_tensor(w_layout)
     wide_layout = swizzled_layout(
         SmemLayoutAtomKind.K_SW128, cutlass.BFloat16, (TILE_N, TILE_K), WIDE_STAGES
     )
     wide_smem = storage.wide.get_tensor(wide_layout.outer, swizzle=wide_layout.inner)
-    scale_layout = plain_layout((1, TILE_N), SCALE_STAGES, 128)
+    scale_layout = plain_layout((1, TILE_N), SCALE_STAGES, TILE_N)
     scale_smem = storage.scale.get_tensor(scale_layout)
     acc_layout = swizzled_layout(
         SmemLayoutAtomKind.K_SW128, cutlass.Float32, (TILE_M, TILE_N), ACC_STAGES
     )
     acc_smem = storage.acc.get_tensor(acc_layout.outer, swizzle=acc_layout.inner)
-    done_layout = plain_layout((TILE_M, TILE_N), DONE_STAGES, 16384)
+    done_layout = plain_layout((TILE_M, TILE_N), DONE_STAGES, TILE_M * TILE_N)
     done_smem = storage.done.get_tensor(done_layout)
 
     x_ring = pipeline.PipelineTmaAsync.create(
@@ -410,18 +416,16 @@ def custom_kernel(tma_x, tma_w, tma_scale, tma_out, multiply_mma, tiles_m, tiles
         thread = thread_idx
         # A warpgroup's threads hold one and the same SMEM descriptor.
         whole = multiply_mma.get_slice(cute.arch.make_warp_uniform(thread // 128) * 128)
-        x_parts = multiply_mma.make_fragment_A(whole.partition_A(x_smem))  # (MMA, M, K, STAGE)
-        wide_parts = multiply_mma.make_fragment_B(
-            whole.partition_B(wide_smem)
-        )  # (MMA, N, K, STAGE)
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE)
+        x_parts = multiply_mma.make_fragment_A(whole.partition_A(x_smem))
+        wide_parts = multiply_mma.make_fragment_B(whole.partition_B(wide_smem))
         own = multiply_mma.get_slice(thread)
         # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 64 registers
         sums = cute.make_rmem_tensor(own.partition_shape_C((TILE_M, TILE_N)), cutlass.Float32)
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(index, tiles_m, tiles_n)
-            multiply_mma.set(
-                warpgroup.Field.ACCUMULATE, False
-            )  # a tile's first wgmma overwrites sums
+            # The first wgmma overwrites the sums, the others add.
+            multiply_mma.set(warpgroup.Field.ACCUMULATE, False)
             x_stage = x_consumer.wait_and_advance()
             wide_stage = wide_consumer.wait_and_advance()
             warpgroup.fence()

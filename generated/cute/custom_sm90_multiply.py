@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom_multiply.py.j2 8b58f8249e97
-# text: 4ab64d309164
+# text: d6cf6245db18
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -103,8 +103,12 @@ XW_BYTES = 32768  # 128 * 64 * 2 + 128 * 64 * 2
 @cute.struct
 class SharedStorage:  # 132096 B, as rings and stages say
     xw_barriers: cute.struct.MemRange[cutlass.Int64, 2 * XW_STAGES]
-    xw_x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * XW_STAGES], 1024]
-    xw_w: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * XW_STAGES], 1024]
+    xw_x: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_K * XW_STAGES], 1024
+    ]
+    xw_w: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_N * TILE_K * XW_STAGES], 1024
+    ]
 
 
 def swizzled_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
@@ -201,20 +205,16 @@ def custom_kernel(tma_x, tma_w, out_gmem, multiply_mma, tiles_m, tiles_n, tiles_
         thread = thread_idx
         # A warpgroup's threads hold one and the same SMEM descriptor.
         whole = multiply_mma.get_slice(cute.arch.make_warp_uniform(thread // 128) * 128)
-        xw_x_parts = multiply_mma.make_fragment_A(
-            whole.partition_A(xw_x_smem)
-        )  # (MMA, M, K, STAGE)
-        xw_w_parts = multiply_mma.make_fragment_B(
-            whole.partition_B(xw_w_smem)
-        )  # (MMA, N, K, STAGE)
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE)
+        xw_x_parts = multiply_mma.make_fragment_A(whole.partition_A(xw_x_smem))
+        xw_w_parts = multiply_mma.make_fragment_B(whole.partition_B(xw_w_smem))
         own = multiply_mma.get_slice(thread)
         # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 64 registers
         sums = cute.make_rmem_tensor(own.partition_shape_C((TILE_M, TILE_N)), cutlass.Float32)
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(index, tiles_m, tiles_n)
-            multiply_mma.set(
-                warpgroup.Field.ACCUMULATE, False
-            )  # a tile's first wgmma overwrites sums
+            # The first wgmma overwrites the sums, the others add.
+            multiply_mma.set(warpgroup.Field.ACCUMULATE, False)
             xw_stage = xw_consumer.wait_and_advance()
             warpgroup.fence()
             multiply_mma = multiply(

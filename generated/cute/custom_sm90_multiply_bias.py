@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom_multiply.py.j2 8b58f8249e97
-# text: 835997a31d44
+# text: bc6c353f8f78
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -168,10 +168,12 @@ class SharedStorage:  # 114688 B, as rings and stages say
     w_barriers: cute.struct.MemRange[cutlass.Int64, 2 * W_STAGES]
     row_barriers: cute.struct.MemRange[cutlass.Int64, 2 * ROW_STAGES]
     product_barriers: cute.struct.MemRange[cutlass.Int64, 2 * PRODUCT_STAGES]
-    x: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, 4096 * X_STAGES], 1024]
-    w: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, 3072 * W_STAGES], 1024]
-    row: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 128 * ROW_STAGES], 128]
-    product: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 12288 * PRODUCT_STAGES], 1024]
+    x: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, TILE_M * TILE_K * X_STAGES], 1024]
+    w: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, TILE_N * TILE_K * W_STAGES], 1024]
+    row: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M * ROW_STAGES], 128]
+    product: cute.struct.Align[
+        cute.struct.MemRange[cutlass.Float32, TILE_M * TILE_N * PRODUCT_STAGES], 1024
+    ]
 
 
 def swizzled_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
@@ -360,7 +362,7 @@ def custom_kernel(
         SmemLayoutAtomKind.K_SW64, cutlass.Float16, (TILE_N, TILE_K), W_STAGES
     )
     w_smem = storage.w.get_tensor(w_layout.outer, swizzle=w_layout.inner)
-    row_layout = plain_layout((TILE_M, 1), ROW_STAGES, 128)
+    row_layout = plain_layout((TILE_M, 1), ROW_STAGES, TILE_M)
     row_smem = storage.row.get_tensor(row_layout)
     product_layout = swizzled_layout(
         SmemLayoutAtomKind.K_SW128, cutlass.Float32, (TILE_M, TILE_N), PRODUCT_STAGES
@@ -412,16 +414,16 @@ def custom_kernel(
         cute.arch.setmaxregister_increase(152)
         # A warpgroup's threads hold one and the same SMEM descriptor.
         whole = multiply_mma.get_slice(cute.arch.make_warp_uniform(thread // 128) * 128)
-        x_parts = multiply_mma.make_fragment_A(whole.partition_A(x_smem))  # (MMA, M, K, STAGE)
-        w_parts = multiply_mma.make_fragment_B(whole.partition_B(w_smem))  # (MMA, N, K, STAGE)
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE)
+        x_parts = multiply_mma.make_fragment_A(whole.partition_A(x_smem))
+        w_parts = multiply_mma.make_fragment_B(whole.partition_B(w_smem))
         own = multiply_mma.get_slice(thread)
         # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 96 registers
         sums = cute.make_rmem_tensor(own.partition_shape_C((TILE_M, TILE_N)), cutlass.Float32)
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, n = tile_coord(index, tiles_m, tiles_n)
-            multiply_mma.set(
-                warpgroup.Field.ACCUMULATE, False
-            )  # a tile's first wgmma overwrites sums
+            # The first wgmma overwrites the sums, the others add.
+            multiply_mma.set(warpgroup.Field.ACCUMULATE, False)
             for _ in cutlass.range(tiles_k, unroll=1):
                 x_stage = x_consumer.wait_and_advance()
                 w_stage = w_consumer.wait_and_advance()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom_multiply.py.j2 8b58f8249e97
-# text: cabc57ab0530
+# text: 5a292072b120
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -155,11 +155,19 @@ class SharedStorage:  # 197632 B, as rings and stages say
     c_barriers: cute.struct.MemRange[cutlass.Int64, 2 * C_STAGES]
     between_barriers: cute.struct.MemRange[cutlass.Int64, 2 * BETWEEN_STAGES]
     done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
-    ab_a: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * AB_STAGES], 1024]
-    ab_b: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 4096 * AB_STAGES], 1024]
-    c: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * C_STAGES], 1024]
-    between: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 8192 * BETWEEN_STAGES], 1024]
-    done: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, 16384 * DONE_STAGES], 1024]
+    ab_a: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_K * AB_STAGES], 1024
+    ]
+    ab_b: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_N * TILE_K * AB_STAGES], 1024
+    ]
+    c: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_P * TILE_N * C_STAGES], 1024]
+    between: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * BETWEEN_STAGES], 1024
+    ]
+    done: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_P * DONE_STAGES], 1024
+    ]
 
 
 def swizzled_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
@@ -325,17 +333,17 @@ def custom_kernel(
         thread = thread_idx
         # A warpgroup's threads hold one and the same SMEM descriptor.
         whole = score_mma.get_slice(cute.arch.make_warp_uniform(thread // 128) * 128)
-        ab_a_parts = score_mma.make_fragment_A(whole.partition_A(ab_a_smem))  # (MMA, M, K, STAGE)
-        ab_b_parts = score_mma.make_fragment_B(whole.partition_B(ab_b_smem))  # (MMA, N, K, STAGE)
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE)
+        ab_a_parts = score_mma.make_fragment_A(whole.partition_A(ab_a_smem))
+        ab_b_parts = score_mma.make_fragment_B(whole.partition_B(ab_b_smem))
         own = score_mma.get_slice(thread)
         # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 32 registers
         sums = cute.make_rmem_tensor(own.partition_shape_C((TILE_M, TILE_N)), cutlass.Float32)
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, p = tile_coord(index, tiles_m, tiles_p)
             for n in cutlass.range(tiles_n, unroll=1):
-                score_mma.set(
-                    warpgroup.Field.ACCUMULATE, False
-                )  # a tile's first wgmma overwrites sums
+                # The first wgmma overwrites the sums, the others add.
+                score_mma.set(warpgroup.Field.ACCUMULATE, False)
                 ab_stage = ab_consumer.wait_and_advance()
                 warpgroup.fence()
                 score_mma = score(
@@ -379,18 +387,16 @@ def custom_kernel(
         thread = thread_idx - 256
         # A warpgroup's threads hold one and the same SMEM descriptor.
         whole = second_mma.get_slice(cute.arch.make_warp_uniform(thread // 128) * 128)
-        between_parts = second_mma.make_fragment_A(
-            whole.partition_A(between_smem)
-        )  # (MMA, M, K, STAGE)
-        c_parts = second_mma.make_fragment_B(whole.partition_B(c_smem))  # (MMA, N, K, STAGE)
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE)
+        between_parts = second_mma.make_fragment_A(whole.partition_A(between_smem))
+        c_parts = second_mma.make_fragment_B(whole.partition_B(c_smem))
         own = second_mma.get_slice(thread)
         # ((2 columns, 2 rows 8 apart, TILE_P / 8), M, 1): 64 registers
         sums = cute.make_rmem_tensor(own.partition_shape_C((TILE_M, TILE_P)), cutlass.Float32)
         for index in cutlass.range(first, tiles, step, unroll=1):
             m, p = tile_coord(index, tiles_m, tiles_p)
-            second_mma.set(
-                warpgroup.Field.ACCUMULATE, False
-            )  # a tile's first wgmma overwrites sums
+            # The first wgmma overwrites the sums, the others add.
+            second_mma.set(warpgroup.Field.ACCUMULATE, False)
             c_stage = c_consumer.wait_and_advance()
             between_stage = between_consumer.wait_and_advance()
             warpgroup.fence()

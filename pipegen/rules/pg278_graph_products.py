@@ -30,7 +30,6 @@ from pipegen.planning.custom.products import (
     WALKED,
     loops,
     product_of,
-    result_dims,
     results,
 )
 from pipegen.planning.custom.reading import SHAPES, multiplies, read_graph, shape_of, words_of
@@ -161,6 +160,14 @@ def _results(graph: Graph) -> Iterator[Problem]:
 
 
 def _product(graph: Graph, role: RoleNode) -> Iterator[Problem]:
+    if role.start is not None:
+        yield Problem(
+            f"{role.name}'s sums begin with its first product",
+            f"role.{role.name}.start",
+            role.start,
+            "no value",
+            "leave the key out",
+        )
     taken = [part for ring in role.inputs for part in ring.parts]
     said = " and ".join(f"{part.name} ({', '.join(part.dims)})" for part in taken)
     if role.reads:
@@ -197,16 +204,6 @@ def _product(graph: Graph, role: RoleNode) -> Iterator[Problem]:
             WGMMA,
             "two operands of bf16, or of f16; a role of threads converts",
             f'dtype = "{product.a.part.dtype}" for {product.b.part.name}',
-        )
-    nest, dims = loops(graph), result_dims(taken)
-    if product.over not in nest or dims is None:
-        yield Problem(
-            f"it sums over {product.over}, which numbers the tiles of the results "
-            f"({', '.join(results(graph))})",
-            f"role.{role.name}.kind",
-            WGMMA,
-            f"a product that sums over {' or '.join(nest) or 'K'}",
-            'results of shape "M, P"',
         )
 
 

@@ -204,8 +204,9 @@ def _wgmma(numbers: ProductNumbers, role: RoleNode) -> list[str]:
         *setup_of(numbers, role, True),
         "# A warpgroup's threads hold one and the same SMEM descriptor.",
         f"whole = {mma}.get_slice(cute.arch.make_warp_uniform(thread // 128) * 128)",
-        f"{a}_parts = {mma}.make_fragment_A(whole.partition_A({a}_smem))  # (MMA, M, K, STAGE)",
-        f"{b}_parts = {mma}.make_fragment_B(whole.partition_B({b}_smem))  # (MMA, N, K, STAGE)",
+        "# (MMA, M, K, STAGE) and (MMA, N, K, STAGE)",
+        f"{a}_parts = {mma}.make_fragment_A(whole.partition_A({a}_smem))",
+        f"{b}_parts = {mma}.make_fragment_B(whole.partition_B({b}_smem))",
         f"own = {mma}.get_slice(thread)",
         f"# ((2 columns, 2 rows 8 apart, TILE_{product.columns} / 8), M, 1): "
         f"{numbers.accumulators(role)} registers",
@@ -234,10 +235,13 @@ def _mainloop(numbers: ProductNumbers, role: RoleNode, product: Product) -> list
         ]
 
     releases = [line for ring in rings for line in release(ring)]
-    first = f"{mma}.set(warpgroup.Field.ACCUMULATE, False)  # a tile's first wgmma overwrites sums"
+    first = [
+        "# The first wgmma overwrites the sums, the others add.",
+        f"{mma}.set(warpgroup.Field.ACCUMULATE, False)",
+    ]
     if not numbers.release_distance(role):
         return [
-            first,
+            *first,
             f"for _ in cutlass.range({count}, unroll=1):",
             *indented(
                 [
@@ -251,7 +255,7 @@ def _mainloop(numbers: ProductNumbers, role: RoleNode, product: Product) -> list
     stages = ", ".join(f"{ring.name}_stage" for ring in rings)
     newest = ", ".join(f"{ring.name}_next" for ring in rings)
     return [
-        first,
+        *first,
         *multiply("stage"),
         f"for _ in cutlass.range({count} - 1, unroll=1):",
         *indented(

@@ -8,6 +8,7 @@ from functools import cached_property
 from pipegen.arithmetic import align_up
 from pipegen.barriers.rings import Step
 from pipegen.hardware import (
+    HARDWARE,
     MBARRIER_BYTES,
     MMA_K_BYTES,
     SWIZZLE_128B_ALIGNMENT,
@@ -110,7 +111,8 @@ class ProductNumbers(Numbers):
 
     def held_registers(self, role: RoleNode) -> int:
         """Registers of a role's thread."""
-        return role.registers or self.launch_registers
+        most = HARDWARE[self.arch].max_registers_per_thread
+        return min(role.registers or self.launch_registers, most)
 
     def slabs(self, role: RoleNode) -> int:
         """Slabs of rows in which a role of threads hands its tiles on, so that registers do."""
@@ -129,6 +131,8 @@ class ProductNumbers(Numbers):
     def cases(self) -> Iterator[tuple[str, dict[str, list[Step]]]]:
         """Steps of all roles, for one step of each loop up to more than the deepest ring holds."""
         most = max(self.stages(ring) for ring in self.graph.rings) + 3
+        if any(role.kind == WGMMA and product_of(role) is None for role in self.graph.roles):
+            return  # rule PG278 says why
         for count in range(1, most):
             words = " and ".join(f"{count} steps of {symbol}" for symbol in self.nest)
             yield f"with {words or '1 step'} a tile", self.steps(count)

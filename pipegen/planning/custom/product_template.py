@@ -330,7 +330,9 @@ def ring_values(numbers: ProductNumbers, ring: Ring, cls: str) -> dict[str, Any]
 def buffer_values(numbers: ProductNumbers, ring: Ring, part: Part) -> dict[str, Any]:
     """What a ring's stages hold of one tensor, and how it lies in SMEM."""
     dtype, tile = DTYPE[part.dtype].cutlass, block_shape(part)
-    step = numbers.part_bytes(part) // DTYPE[part.dtype].bytes
+    step = " * ".join(f"TILE_{symbol}" for symbol in part.dims)
+    if numbers.part_bytes(part) != numbers.copied_bytes(part):  # a short vector is padded
+        step = str(numbers.part_bytes(part) // DTYPE[part.dtype].bytes)
     swizzled = numbers.swizzled(ring)
     kind = swizzle_of(part, numbers.graph.extents) if swizzled else ""
     stages = f"{upper(ring.name)}_STAGES"

@@ -204,7 +204,7 @@ def read_graph(description: KernelDescription) -> Graph | None:
                 dims = shape_of(entry.shape) if entry.shape else None
                 dtype = entry.dtype or (taken[0].dtype if taken else "bf16")
                 if kinds[source] == WGMMA:  # gives its sums on
-                    wide, dtype = result_dims(taken) or wide, entry.dtype or "f32"
+                    dims, dtype = result_dims(taken) or ("M", "N"), entry.dtype or "f32"
                 made = (Part(ring, dims or wide, dtype),)
                 if passed:
                     return made  # within a cycle its parts are not known yet
