@@ -30,8 +30,16 @@ from pipegen.vocabulary import DTYPE
 # Registers of a thread beside its accumulators, or beside its part of a tile: addresses, counters,
 # what is rounded. Of 96, 64 + 26 did and 80 + 26 spilled (CuTe DSL 4.8.1).
 BESIDE_ACCUMULATORS = 32
+ATOM_ROWS = 8  # a swizzle's rows (PTX, "wgmma", swizzling modes)
 # Stages of a ring that says nothing, outside the innermost loop: its tiles are large, and few.
 OUTER_STAGES, BETWEEN_STAGES = 1, 2
+
+
+def whole_rows(rows: int, parts: int) -> bool:
+    """Whether so many warps (times slabs) share a swizzled tile's rows: each has whole atoms of
+    ATOM_ROWS, or 1, 2 or 4 rows of one."""
+    each = rows // parts
+    return rows % parts == 0 and (each % ATOM_ROWS == 0 or each in (1, 2, 4))
 
 
 def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
@@ -124,7 +132,7 @@ class ProductNumbers(Numbers):
         most = max(elements(part, self.graph.extents) for part in matrices) // (WARP * role.warps)
         rows = min(self.graph.extents[part.dims[0]] for part in matrices)
         slabs = 1
-        while most > room * slabs and rows % (2 * slabs * role.warps) == 0:
+        while most > room * slabs and whole_rows(rows, 2 * slabs * role.warps):
             slabs *= 2
         return slabs
 
