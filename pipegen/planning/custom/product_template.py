@@ -123,6 +123,7 @@ def product_values(
         "unit": unit,
         "whole_columns": unit > 1,
         "exact": False,
+        "swaps": False,  # of clusters
         "close": True,
         "tolerance": tolerance(numbers),
         "check_sizes": check_sizes(symbols, columns, unit),

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pipegen.description import KernelDescription, Pipeline
+from pipegen.description import Order as GivenOrder
 from pipegen.errors import Problem, listing, nearest_word
-from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import WGMMA, Graph, Order, Part, Ring, RoleNode
 from pipegen.planning.custom.products import SHAPES as PRODUCT_SHAPES
 from pipegen.planning.custom.products import result_dims
 
@@ -220,9 +221,13 @@ def read_graph(description: KernelDescription) -> Graph | None:
             description.pipeline[name].producer or _move(kinds[sources[0]]),
             description.pipeline[name].consumer or _reads(kinds[role] for role in targets),
             None if (stages := description.pipeline[name].stages) == "auto" else stages,
+            description.pipeline[name].credits or 0,
+            bool(description.pipeline[name].multicast),
+            bool(description.pipeline[name].peer),
         )
         for name, (sources, targets) in words.edges.items()
     }
+    orders = tuple(order_of(name, given) for name, given in description.order.items())
     roles = tuple(
         RoleNode(
             role,
@@ -236,28 +241,78 @@ def read_graph(description: KernelDescription) -> Graph | None:
             description.role[role].body if role in description.role else None,
             description.role[role].finish if role in description.role else None,
             description.role[role].start if role in description.role else None,
+            description.role[role].turn if role in description.role else None,
+            next((order for order in orders if role in order.roles), None),
         )
         for role in words.roles()
     )
     written = frozenset(name for names in words.writes.values() for name in names)
     tile = (description.tile.m or 0, description.tile.n or 0)
     depths = (description.tile.k or 0, description.tile.p or 0)
-    # Those that compute come first, so that they begin at a multiple of four warps.
-    order = {WGMMA: 0, "tma": 2, "tma_store": 2}
-    ordered = sorted(roles, key=lambda role: order.get(role.kind, 1))
     return Graph(
-        tuple(ordered), tuple(rings.values()), tuple(tensors.values()), tile, written, depths
+        placed(roles),
+        tuple(rings.values()),
+        tuple(tensors.values()),
+        tile,
+        written,
+        orders,
+        description.cluster.shape or (1, 1),
+        depths,
     )
+
+
+def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
+    """The roles in the order of their warps.
+
+    Those that compute come first, so that they begin at a multiple of four warps, and those that
+    multiply before them; groups that take turns stand side by side, so that a warp's place says
+    whose turn is its own.
+    """
+    first: dict[str, int] = {}
+    for index, role in enumerate(roles):
+        first.setdefault(role.order.name if role.order else role.name, index)
+    kinds = {WGMMA: 0, "tma": 2, "tma_store": 2}
+
+    def place(role: RoleNode) -> tuple[int, int, int]:
+        if role.order is None:
+            return kinds.get(role.kind, 1), first[role.name], 0
+        return 1, first[role.order.name], role.order.roles.index(role.name)
+
+    return tuple(sorted(roles, key=place))
+
+
+def order_of(name: str, given: GivenOrder) -> Order:
+    """An order as described; rule PG290 says whether its words name groups."""
+    roles = tuple(dict.fromkeys(word.strip() for word in given.roles.split(",") if word.strip()))
+    groups = len(roles) if given.groups is None or len(roles) > 1 else given.groups
+    dims = shape_of(given.shape) if given.shape else None
+    state = Part(name, dims, "f32") if dims else None
+    return Order(name, roles, groups, given.depth, state, given.start)
 
 
 def _no_products(description: KernelDescription) -> bool:
     """Whether the graph multiplies where nothing can, or has symbols of products without any."""
     kernel = description.kernel
     if multiplies(description):
-        return (kernel.backend, kernel.arch) != ("cute", "sm_90a")
+        return (kernel.backend, kernel.arch) != ("cute", "sm_90a") or bool(apart(description))
     shapes = [tensor.shape for tensor in description.tensor.values()]
     shapes += [ring.shape for ring in description.pipeline.values() if ring.shape is not None]
     return any({"K", "P"} & set(shape) for shape in shapes)
+
+
+def apart(description: KernelDescription) -> dict[str, object]:
+    """Keys, with their values, that a graph which multiplies has no template for."""
+    found: dict[str, object] = {f"order.{name}": "a table" for name in description.order}
+    if description.cluster.shape not in (None, (1, 1)):
+        found["cluster.shape"] = list(description.cluster.shape or ())
+    for name, ring in description.pipeline.items():
+        for key in ("credits", "multicast", "peer"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = getattr(ring, key)
+    for name, role in description.role.items():
+        if role.turn is not None:
+            found[f"role.{name}.turn"] = role.turn
+    return found
 
 
 def _reads(kinds: Iterable[str]) -> str:
