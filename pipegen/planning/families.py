@@ -19,6 +19,7 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm90_pallas_call import fill_pallas_call, plan_gemm_sm90_pallas_call
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
+from pipegen.planning.gemm_sm90_split_k import plan_gemm_sm90_split_k
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
 from pipegen.planning.mixed_defaults import fill_mixed
@@ -76,6 +77,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_sm90_pingpong": Family(
         ("producer", "consumer"), GEMM_RULES | {"PG230"}, fill_gemm, plan_gemm_sm90_pingpong
+    ),
+    "gemm_sm90_split_k": Family(
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG206", "PG404"},
+        fill_gemm,
+        plan_gemm_sm90_split_k,
     ),
     "gemm_sm100": Family(
         ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
