@@ -40,7 +40,7 @@ from pipegen.planning.variants import template_of
 Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 
 GEMM_RULES = frozenset(
-    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
+    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403", "PG404")
 )
 GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
 MIXED_RULES = frozenset(
@@ -80,7 +80,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_sm90_split_k": Family(
         ("producer", "consumer"),
-        GEMM_RULES | {"PG206", "PG404"},
+        GEMM_RULES | {"PG206"},
         fill_gemm,
         plan_gemm_sm90_split_k,
     ),

@@ -5,8 +5,8 @@ What it checks
     scheduler.split_k: 1 to 8; and split_k times the CTAs of cluster.shape, at most 8.
 
 Why
-    The CTAs that split K read each other's sums from SMEM, which only the CTAs of a cluster can, and
-    a cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters").
+    The CTAs that split K read each other's sums from SMEM, which only the CTAs of a cluster can,
+    and a cluster has at most 8 CTAs portably (CUDA C++ Programming Guide, "Thread Block Clusters").
     The tiles of cluster.shape, which share loads, each have their own split_k CTAs in it.
 
 Example
@@ -39,8 +39,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     elif 1 < cluster_m * cluster_n <= most < cluster_m * cluster_n * split_k:
         fitting = most // (cluster_m * cluster_n)
         yield Problem(
-            f"{cluster_m} * {cluster_n} tiles of {split_k} CTAs each, and a portable cluster has at "
-            f"most {most} CTAs",
+            f"{cluster_m} * {cluster_n} tiles of {split_k} CTAs each, and a portable cluster has "
+            f"at most {most}",
             "scheduler.split_k",
             split_k,
             f"1 to {fitting} with this cluster.shape",
