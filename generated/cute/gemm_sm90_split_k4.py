@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_split_k.py.j2 258291702e1e
-# text: ce6321d0823a
+# template: cute/gemm_sm90_split_k.py.j2 b36e5e99270f
+# text: 96c6e53e6f58
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -14,43 +14,47 @@
 #   name = "gemm_sm90_split_k4"
 #
 #   [tile]
-#   m = 128
-#   n = 144
-#   k = 64
+#   m = 64
+#   n = 48
+#   k = 128
+#
+#   [cluster]
+#   shape = [2, 1]
 #
 #   [scheduler]
 #   split_k = 4
 """GEMM for Hopper (sm_90a) in the CuTe DSL: bf16 x bf16 -> f32 -> bf16, K split in 4.
 
 out[l] = A[l] @ B[l].T. For a long K and few output tiles: 4 CTAs of a cluster compute a tile of
-128 x 144 together. Each adds up a part of K; then they exchange their sums through the
+64 x 48 together. Each adds up a part of K; then they exchange their sums through the
 cluster's SMEM, and each adds up and stores a part of the tile, in a fixed order: the same bits in
 every run, no workspace, no atomics.
 
-Roles of a CTA's 384 threads
+Roles of a CTA's 256 threads
   producer   warp 0 issues all TMA loads; warps 1 to 3 only give their registers away
-  consumer   warps 4 to 11: wgmma, each warpgroup on its 64 rows, then the epilogue; warp 4 also
+  consumer   warps 4 to 7: wgmma, all four on the tile's 64 rows, then the epilogue; warp 4 also
              issues the TMA stores
 
 Pipelines
              class             producer -> consumer  stages  full barrier        empty barrier
-  mainloop   PipelineTmaAsync  TMA -> wgmma          6       1 arrive + 34816 B  8 arrives
-  epilogue   PipelineTmaStore  threads -> TMA store  3       none                none
+  mainloop   PipelineTmaAsync  TMA -> wgmma          8       1 arrive + 28672 B  8 arrives
+  epilogue   PipelineTmaStore  threads -> TMA store  1       none                none
 
   mainloop   Filled by an A and a B tile: `acquire` waits until the stage is empty and arms its full
              barrier with tx_count, which the copies complete as bytes land. `commit` does nothing.
-             Emptied by one arrive of each consumer warp.
-  epilogue   Filled by all consumer warps with a piece of 128 x 16, 4096 B; emptied by the TMA
+             Emptied by one arrive of each consumer warp of every CTA that receives what this one
+             loads.
+  epilogue   Filled by all consumer warps with a piece of 64 x 16, 2048 B; emptied by the TMA
              store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
-             groups than buffers (3) still read SMEM: the oldest buffer is free.
+             groups than buffers (1) still read SMEM: the oldest buffer is free.
 
 The exchange
-  Each CTA writes its sums, 73728 B, over the stages that nobody reads any more. Then the
+  Each CTA writes its sums, 12288 B, over the stages that nobody reads any more. Then the
   cluster meets: all sums are there. Subtile i belongs to CTA i % 4, which reads its 4 sums. The
   cluster meets again before anyone leaves, as a CTA that has left cannot be read.
 
 Timeline of a CTA (its K tiles k0, k1, ...)
-  producer   load k0, k1, ...: at most 6 stages ahead       | meet                         | meet
+  producer   load k0, k1, ...: at most 8 stages ahead       | meet                         | meet
   consumer   wait k0, mma k0 | mma k1, release k0 | ... | sums | meet | add up, store own part | meet
 
 Constraints
@@ -83,27 +87,28 @@ from cutlass.cute.nvgpu.warpgroup import SmemLayoutAtomKind
 A_DTYPE, B_DTYPE = cutlass.BFloat16, cutlass.BFloat16
 ACC_DTYPE, OUT_DTYPE = cutlass.Float32, cutlass.BFloat16
 
-TILE_M, TILE_N, TILE_K = 128, 144, 64  # CTA tile, elements
+TILE_M, TILE_N, TILE_K = 64, 48, 128  # CTA tile, elements
 SPLIT_K = 4  # CTAs that share a tile's K
-RASTER_GROUP = 8  # rows of tiles walked together, for L2
+CLUSTER_M, CLUSTER_N = 2, 1  # tiles of a cluster; A is shared along N, B along M
+RASTER_GROUP = 8  # cluster rows walked together, for L2
 MMA_K = 16  # elements; 32 B of K an instruction
-MMAS_PER_STAGE = 4  # 64 / 16
+MMAS_PER_STAGE = 8  # 128 / 16
 
-CONSUMER_WARPGROUPS, CONSUMER_THREADS = 2, 256  # 128 * 2
-THREADS = 384  # 128 * (1 + 2)
+CONSUMER_WARPGROUPS, CONSUMER_THREADS = 1, 128  # 128 * 1
+THREADS = 256  # 128 * (1 + 1)
 PRODUCER_WARP, STORE_WARP = 0, 4  # warps of the CTA; the store warp is the first consumer
 PRODUCER_REGISTERS = 40  # a thread, after setmaxnreg
-CONSUMER_REGISTERS = 232  # min(240, (3 * 168 - 40) // 2 // 8 * 8)
+CONSUMER_REGISTERS = 240  # min(240, (2 * 256 - 40) // 1 // 8 * 8)
 
 # 232448 B of SMEM a block: 227 KiB
-MAINLOOP_STAGES = 6  # (232448 - 1024 - 2 * 4096) // 34816
-TX_COUNT = 34816  # B: 16384 + 18432, the A and the B tile
+MAINLOOP_STAGES = 8  # (232448 - 1024 - 1 * 2048) // 28672
+TX_COUNT = 28672  # B: 16384 + 12288, the A and the B tile
 FULL_ARRIVES = 1  # the producer, when it arms TX_COUNT
-EMPTY_ARRIVES = 8  # 8 consumer warps
+EMPTY_ARRIVES = 8  # 4 consumer warps * 2 multicast partners
 
-EPI_TILE_M, EPI_TILE_N = 128, 16  # elements of one store, 4096 B
-EPI_SUBTILES, EPI_SUBTILES_N = 9, 9  # of a CTA tile, and along N
-EPI_STAGES = 3  # min(4, 3, (232448 - 1024 - 6 * 34816) // 4096)
+EPI_TILE_M, EPI_TILE_N = 64, 16  # elements of one store, 2048 B
+EPI_SUBTILES, EPI_SUBTILES_N = 3, 3  # of a CTA tile, and along N
+EPI_STAGES = 1  # min(4, 1, (232448 - 1024 - 8 * 28672) // 2048)
 EPI_BARRIER = 1  # named barrier of the consumers; 0 is the whole CTA's
 QUADS = 2  # of a thread's accumulators, in a subtile: 16 B each
 
@@ -113,9 +118,9 @@ A_ALIGN, B_ALIGN, OUT_ALIGN = 8, 8, 8  # elements of 16 B, the unit of TMA strid
 
 
 @cute.struct
-class SharedStorage:  # 222208 B: 1024 + 6 * 34816 + 3 * 4096
+class SharedStorage:  # 232448 B: 1024 + 8 * 28672 + 1 * 2048
     mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
-    # After the mainloop A's and B's stages hold the sums: 128 * 144 * 4
+    # After the mainloop A's and B's stages hold the sums: 64 * 48 * 4
     a: cute.struct.Align[cute.struct.MemRange[A_DTYPE, TILE_M * TILE_K * MAINLOOP_STAGES], 1024]
     b: cute.struct.Align[cute.struct.MemRange[B_DTYPE, TILE_N * TILE_K * MAINLOOP_STAGES], 1024]
     out: cute.struct.Align[
@@ -140,23 +145,26 @@ def epilogue_op(acc: cute.Tensor, coord: cute.Tensor):
 
 
 @cute.jit
-def tile_coord(index: cutlass.Int32, tiles_m: cutlass.Int32, tiles_n: cutlass.Int32):
-    """(m, n, batch) of the output tile that comes index-th.
+def tile_coord(index: cutlass.Int32, clusters_m: cutlass.Int32, clusters_n: cutlass.Int32):
+    """(m, n, batch) of this CTA's output tile in the cluster that comes index-th.
 
-    RASTER_GROUP rows of tiles are walked together, column by column: what runs at one time is
+    RASTER_GROUP rows of clusters are walked together, column by column: what runs at one time is
     nearly a square of the output, and shares the most of A and B in L2.
     """
-    batch, index = index // (tiles_m * tiles_n), index % (tiles_m * tiles_n)
-    group, index = index // (RASTER_GROUP * tiles_n), index % (RASTER_GROUP * tiles_n)
-    rows = cutlass.min(RASTER_GROUP, tiles_m - group * RASTER_GROUP)
-    return group * RASTER_GROUP + index % rows, index // rows, batch
+    batch, index = index // (clusters_m * clusters_n), index % (clusters_m * clusters_n)
+    group, index = index // (RASTER_GROUP * clusters_n), index % (RASTER_GROUP * clusters_n)
+    rows = cutlass.min(RASTER_GROUP, clusters_m - group * RASTER_GROUP)
+    cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
+    m = (group * RASTER_GROUP + index % rows) * CLUSTER_M + cta_m
+    n = index // rows * CLUSTER_N + cta_n
+    return m, n, batch
 
 
-def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
-    """What TMA copies at a time: SMEM (copy, STAGE), GMEM (copy, tiles, tiles, L)."""
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple, cta=0, ctas: int = 1):
+    """What one of `ctas` CTAs copies: SMEM (copy, STAGE), GMEM (copy, tiles, tiles, L)."""
     gmem = cute.local_tile(tma.tma_tensor, tile, (None, None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
-    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+    return cpasync.tma_partition(tma.atom, cta, cute.make_layout(ctas), smem, gmem)
 
 
 def at_peer(smem: cute.Tensor, rank):
@@ -192,13 +200,13 @@ def multiply(mainloop_consumer, tiled_mma, acc, tCrA, tCrB, count):
 
 
 @cute.kernel
-def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n):
+def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n):
     thread, _, _ = cute.arch.thread_idx()
     warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     warpgroup_idx = cute.arch.make_warp_uniform(thread // 128)
     index, _, _ = cute.arch.cluster_idx()
-    m, n, batch = tile_coord(index, tiles_m, tiles_n)
-    _, _, part = cute.arch.block_in_cluster_idx()
+    m, n, batch = tile_coord(index, clusters_m, clusters_n)
+    cta_m, cta_n, part = cute.arch.block_in_cluster_idx()
     # This CTA's K tiles. With fewer of them than CTAs, some have none, and add nothing.
     k_begin, k_end = part * k_tiles // SPLIT_K, (part + 1) * k_tiles // SPLIT_K
 
@@ -217,27 +225,30 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n):
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
         tx_count=TX_COUNT,
         barrier_storage=storage.mainloop_barriers.data_ptr(),
-        cta_layout_vmnk=cute.make_layout((1, 1, 1, SPLIT_K)),
+        cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, SPLIT_K)),
         defer_sync=True,
     )
-    pipeline.pipeline_init_arrive((1, 1, SPLIT_K), is_relaxed=True)
-    # Nobody may touch a barrier before it has been set up.
-    pipeline.pipeline_init_wait((1, 1, SPLIT_K))
+    pipeline.pipeline_init_arrive((CLUSTER_M, CLUSTER_N, SPLIT_K), is_relaxed=True)
+    # Nobody may touch a barrier, its own or another CTA's, before that one has been set up.
+    pipeline.pipeline_init_wait((CLUSTER_M, CLUSTER_N, SPLIT_K))
     mainloop_producer, mainloop_consumer = mainloop.make_participants()
 
     if warpgroup_idx == 0:
         # ---- Producer ---------------------------------------------------------------------------
         cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)  # executed by all four warps
         if warp_idx == PRODUCER_WARP:
+            ctas = cute.make_layout((CLUSTER_M, CLUSTER_N, SPLIT_K))
             tAsA, tAgA = partition_tma(tma_a, sA, (TILE_M, TILE_K))
-            tBsB, tBgB = partition_tma(tma_b, sB, (TILE_N, TILE_K))
+            # CTAs side by side along M use one B tile: each loads a part of it for all of them.
+            tBsB, tBgB = partition_tma(tma_b, sB, (TILE_N, TILE_K), cta_m, CLUSTER_M)
+            b_mask = cute.make_layout_image_mask(ctas, (cta_m, cta_n, part), mode=0)
             gA, gB = tAgA[None, m, None, batch], tBgB[None, n, None, batch]  # (copy, K tiles)
             for k in cutlass.range(k_begin, k_end, unroll=1):
                 stage = mainloop_producer.acquire_and_advance()
                 full = stage.barrier
                 a_stage, b_stage = tAsA[None, stage.index], tBsB[None, stage.index]
                 cute.copy(tma_a.atom, gA[None, k], a_stage, tma_bar_ptr=full)
-                cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full)
+                cute.copy(tma_b.atom, gB[None, k], b_stage, tma_bar_ptr=full, mcast_mask=b_mask)
                 stage.commit()
             # Leaves no arrive pending: waits until every stage has been released.
             mainloop_producer.tail()
@@ -254,7 +265,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n):
         wg_mma = tiled_mma.get_slice((warpgroup_idx - 1) * 128)
         tCrA = tiled_mma.make_fragment_A(wg_mma.partition_A(sA))  # (MMA, M, K, STAGE)
         tCrB = tiled_mma.make_fragment_B(wg_mma.partition_B(sB))  # (MMA, N, K, STAGE)
-        # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 72 registers
+        # ((2 columns, 2 rows 8 apart, TILE_N / 8), M, 1): 24 registers
         acc = cute.make_rmem_tensor(thr_mma.partition_shape_C((TILE_M, TILE_N)), ACC_DTYPE)
         if k_begin < k_end:
             mainloop_consumer, tiled_mma = multiply(
@@ -294,7 +305,7 @@ def gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n):
             sub_m, sub_n = subtile // EPI_SUBTILES_N, subtile % EPI_SUBTILES_N
             total.fill(0.0)
             for peer in cutlass.range_constexpr(SPLIT_K):
-                sPeer = at_peer(sSum, peer)
+                sPeer = at_peer(sSum, cta_m + CLUSTER_M * (cta_n + CLUSTER_N * peer))
                 cute.autovec_copy(sPeer[None, None, consumer, subtile], quads)
                 total.store(total.load() + quads.load().reshape(total.shape))
             out_m = m * (EPI_SUBTILES // EPI_SUBTILES_N) + sub_m
@@ -355,9 +366,10 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     a_smem = smem_layout(A_SWIZZLE, A_DTYPE, a_tile, MAINLOOP_STAGES, (0, 1, 2))
     b_smem = smem_layout(B_SWIZZLE, B_DTYPE, b_tile, MAINLOOP_STAGES, (0, 1, 2))
     out_smem = smem_layout(OUT_SWIZZLE, OUT_DTYPE, out_tile, EPI_STAGES, (0, 1, 2))
+    multicast = cpasync.CopyBulkTensorTileG2SMulticastOp()
     load = cpasync.CopyBulkTensorTileG2SOp()
     tma_a = cpasync.make_tiled_tma_atom(load, a, a_smem, a_tile)
-    tma_b = cpasync.make_tiled_tma_atom(load, b, b_smem, b_tile)
+    tma_b = cpasync.make_tiled_tma_atom(multicast, b, b_smem, b_tile, num_multicast=CLUSTER_M)
     store = cpasync.CopyBulkTensorTileS2GOp()
     tma_out = cpasync.make_tiled_tma_atom(store, out, out_smem, out_tile)
 
@@ -366,12 +378,13 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     mma_op = warpgroup.MmaF16BF16Op(A_DTYPE, ACC_DTYPE, mma_shape, from_smem, a_major, b_major)
     tiled_mma = cute.make_tiled_mma(mma_op, (CONSUMER_WARPGROUPS, 1, 1))
 
-    # A cluster a tile, or a few of them side by side: not persistent, the tiles are few.
+    # Not persistent: the tiles are few, best no more than there are clusters at one time.
     k_tiles = cute.ceil_div(k, TILE_K)
-    tiles_m, tiles_n = cute.ceil_div(m, TILE_M), cute.ceil_div(n, TILE_N)
-    kernel = gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n)
-    grid = (tiles_m * tiles_n * batches, 1, SPLIT_K)
-    cluster = (1, 1, SPLIT_K)
+    clusters_m = cute.ceil_div(m, TILE_M * CLUSTER_M)
+    clusters_n = cute.ceil_div(n, TILE_N * CLUSTER_N)
+    kernel = gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, clusters_m, clusters_n)
+    grid = (CLUSTER_M * clusters_m * clusters_n * batches, CLUSTER_N, SPLIT_K)
+    cluster = (CLUSTER_M, CLUSTER_N, SPLIT_K)
     kernel.launch(
         grid=grid, block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1, stream=stream
     )

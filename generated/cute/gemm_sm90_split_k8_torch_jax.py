@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_split_k.py.j2 258291702e1e
-# text: dd1b601affce
+# template: cute/gemm_sm90_split_k.py.j2 b36e5e99270f
+# text: cf957b6b511e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -365,7 +365,7 @@ def launch(problem: cute.Pointer, stream: cuda.CUstream):
     mma_op = warpgroup.MmaF16BF16Op(A_DTYPE, ACC_DTYPE, mma_shape, from_smem, a_major, b_major)
     tiled_mma = cute.make_tiled_mma(mma_op, (CONSUMER_WARPGROUPS, 1, 1))
 
-    # A cluster a tile, or a few of them side by side: not persistent, the tiles are few.
+    # Not persistent: the tiles are few, best no more than there are clusters at one time.
     k_tiles = cute.ceil_div(k, TILE_K)
     tiles_m, tiles_n = cute.ceil_div(m, TILE_M), cute.ceil_div(n, TILE_N)
     kernel = gemm_kernel(tma_a, tma_b, tma_out, tiled_mma, k_tiles, tiles_m, tiles_n)

@@ -13,8 +13,9 @@ Example
     split_k = 16; split_k = 8 with cluster.shape = [2, 1].
 
 Use instead
-    The tiles times split_k just below the number of SMs, in one wave: 32 tiles and split_k = 4 on
-    132 SMs. Clusters of 5 and more leave SMs of a GPC, which has 16 or 18, without work.
+    As many clusters as run at once, for one wave: a cluster lies within a GPC, so that an H200,
+    with 132 SMs, runs 66 clusters of 2 CTAs, 39 of 3, 30 of 4, 22 of 5, 17 of 6, 15 of 7 or 8
+    (HardwareInfo.get_max_active_clusters). One cluster more takes twice the time.
 """
 
 from collections.abc import Iterator
