@@ -95,9 +95,12 @@ def _of_other_families(description: KernelDescription) -> dict[str, object]:
 def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that describe the user's own graph."""
     found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    found |= {f"order.{name}": "a table" for name in description.order}
+    if description.tile.p is not None:
+        found["tile.p"] = description.tile.p
     for section, keys in (
-        ("pipeline", ("edge", "holds", "dtype", "shape")),
-        ("role", ("kind", "body", "start", "finish")),
+        ("pipeline", ("edge", "holds", "dtype", "shape", "credits", "multicast", "peer")),
+        ("role", ("kind", "body", "start", "finish", "turn")),
     ):
         for name, entry in getattr(description, section).items():
             for key in keys:
@@ -110,7 +113,7 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that belong to the other ops: anything but its usual value."""
     usual = KernelDescription(kernel=description.kernel)
     found: dict[str, object] = {}
-    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role"}
+    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role", "order", "cluster"}
     for section in KernelDescription.model_fields.keys() - own:
         given, plain = getattr(description, section), getattr(usual, section)
         for key in type(given).model_fields:
@@ -118,8 +121,12 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
             filled_in = section == "dtype" and key == "acc" and value == "f32"
             if value != getattr(plain, key) and not filled_in:
                 found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
-    if description.tile.k is not None:
-        found["tile.k"] = description.tile.k
+    if description.cluster.cta_group != 1:
+        found["cluster.cta_group"] = description.cluster.cta_group
+    shapes = ",".join(tensor.shape for tensor in description.tensor.values())
+    for key in ("k", "p"):  # of products
+        if getattr(description.tile, key) is not None and key.upper() not in shapes:
+            found[f"tile.{key}"] = getattr(description.tile, key)
     for name, ring in description.pipeline.items():
         for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
             if getattr(ring, key):

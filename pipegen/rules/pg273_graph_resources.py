@@ -28,18 +28,22 @@ from pipegen.hardware import (
     SETMAXNREG_STEP,
     WARP,
 )
+from pipegen.planning.custom.graph import WGMMA
 from pipegen.planning.custom.numbers import MOST_THREADS, NAMED_BARRIERS, Numbers
+from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
 MOST_STAGES = 32
+# Warps of the kinds that do not take any power of two: wgmma is for whole warpgroups.
+WARPS = {"tma": (1,), "tma_store": (1,), WGMMA: (4, 8, 12, 16)}
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     graph = read_graph(description)
     if graph is None or min(graph.tile) < 1:
         return
-    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
     found = [*_warps(numbers), *_stages(numbers)]
     yield from found
     if not found:
@@ -50,7 +54,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def _warps(numbers: Numbers) -> Iterator[Problem]:
     graph = numbers.graph
     for role in graph.roles:
-        allowed = (1,) if role.kind in ("tma", "tma_store") else (1, 2, 4, 8, 16)
+        allowed = WARPS.get(role.kind, (1, 2, 4, 8, 16))
         if numbers.pallas:
             continue  # rule PG277 speaks of them
         if role.warps not in allowed:
@@ -63,11 +67,15 @@ def _warps(numbers: Numbers) -> Iterator[Problem]:
             )
             return
     most = MOST_THREADS // WARP
-    total = sum(role.warps for role in graph.roles)
-    meeting = [role for role in graph.roles if role.kind == "thread" and role.warps > 1]
-    widest = max(graph.roles, key=lambda role: role.warps)
+    total = sum(role.block_warps for role in graph.roles)
+    meeting = [
+        role
+        for role in graph.roles
+        for _ in range(role.groups if role.kind == "thread" and role.warps > 1 else 0)
+    ]
+    widest = max(graph.roles, key=lambda role: role.block_warps)
     if total > most:
-        said = " + ".join(str(role.warps) for role in graph.roles)
+        said = " + ".join(str(role.block_warps) for role in graph.roles)
         yield Problem(
             f"the roles have {said} = {total} warps, a block {most}",
             f"role.{widest.name}.warps",
@@ -159,24 +167,26 @@ def _registers(numbers: Numbers) -> Iterator[Problem]:
                 ),
             )
             return
-        if role.warps % 4 or numbers.first_warp(role) % 4:
+        if role.block_warps % 4 or numbers.first_warp(role) % 4:
             first = numbers.first_warp(role)
             yield Problem(
                 f"setmaxnreg is for whole warpgroups, and {role.name} is warps {first} to "
-                f"{first + role.warps - 1}",
+                f"{first + role.block_warps - 1}",
                 key,
                 role.registers,
                 "roles of 4, 8 or 16 warps that stand before all smaller ones",
                 "leave the key out",
             )
             return
-    warps = sum(role.warps for role in roles)
-    asked = sum(role.warps * (role.registers or launch) for role in roles)
+    warps = sum(role.block_warps for role in roles)
+    asked = sum(role.block_warps * (role.registers or launch) for role in roles)
     if asked > warps * launch:
         most = max(moving, key=lambda role: role.registers)
-        spare = warps * launch - (asked - most.warps * most.registers)
-        fitting = max(SETMAXNREG_MIN, spare // most.warps // SETMAXNREG_STEP * SETMAXNREG_STEP)
-        said = " + ".join(f"{role.warps} * {role.registers or launch}" for role in roles)
+        spare = warps * launch - (asked - most.block_warps * most.registers)
+        fitting = max(
+            SETMAXNREG_MIN, spare // most.block_warps // SETMAXNREG_STEP * SETMAXNREG_STEP
+        )
+        said = " + ".join(f"{role.block_warps} * {role.registers or launch}" for role in roles)
         yield Problem(
             f"{warps} warps start with {launch} registers a thread, {warps * launch} together; "
             f"{said} = {asked} would wait for ever",

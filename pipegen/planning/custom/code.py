@@ -7,19 +7,23 @@ NAME_smem of what its stages hold, NAME_gmem or tma_NAME of a tensor, NAME_part 
 
 from dataclasses import dataclass
 
-from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 
 
 @dataclass(frozen=True)
 class RoleCode:
-    """The lines of a role around its loops, and in them: `tile_loop` has one body or none."""
+    """The lines of a role around its loops, and in them: `tile_loop` has one body or none.
+
+    `loop`: the head of the outer loop, over panels, or over the tiles of a group in turn.
+    """
 
     setup: list[str]
     panel_start: list[str]
     tile_loop: list[list[str]]
     panel_end: list[str]
     tails: list[str]
+    loop: str = "for panel in cutlass.range(first, panels, step, unroll=1):"
 
 
 def upper(name: str) -> str:
@@ -37,9 +41,21 @@ def field_of(ring: Ring, part: Part) -> str:
     return ring.name if len(ring.parts) == 1 else f"{ring.name}_{part.name}"
 
 
-def stage_of(ring: Ring, part: Part) -> str:
-    """One stage of a ring's buffer."""
-    return f"{field_of(ring, part)}_smem[None, None, {ring.name}_stage.index]"
+def stage_of(ring: Ring, part: Part, fills: bool = False) -> str:
+    """One stage of a ring's buffer; who fills a peer's ring does so in the other CTA's SMEM."""
+    where = "peer" if fills and ring.peer else "smem"
+    return f"{field_of(ring, part)}_{where}[None, None, {ring.name}_stage.index]"
+
+
+def waits(ring: Ring) -> list[str]:
+    """The wait for a full stage."""
+    lines = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()"]
+    if ring.peer:
+        lines += [
+            "# The other CTA has written the stage: what it wrote must be seen from here.",
+            "cute.arch.fence_acq_rel_cluster()",
+        ]
+    return lines
 
 
 def place_of(part: Part, role: RoleNode) -> str:
@@ -66,18 +82,26 @@ def at_level(rings: tuple[Ring, ...], role: RoleNode, level: str) -> tuple[Ring,
     return tuple(ring for ring in rings if ring.every == level)
 
 
-def _setup(numbers: Numbers, role: RoleNode, own_threads: bool) -> list[str]:
+def setup_of(numbers: Numbers, role: RoleNode, own_threads: bool) -> list[str]:
+    """A role's ends of its rings, its threads, and its registers."""
     lines = [f"{ring.name}_consumer = {ring.name}_ring.make_consumer()" for ring in role.inputs]
     lines += [f"{ring.name}_producer = {ring.name}_ring.make_producer()" for ring in role.outputs]
     first_warp = numbers.first_warp(role)
     if own_threads:
-        lines.append(
-            f"thread = thread_idx - {32 * first_warp}" if first_warp else "thread = thread_idx"
-        )
+        lines.append(f"thread = {own_thread(role, 32 * first_warp)}")
     if role.registers:
         lines.append(f"# {role.registers} registers a thread, from what the launch gave to all.")
         lines.append(setmaxnreg(numbers, role))
     return lines
+
+
+def own_thread(role: RoleNode, first: int) -> str:
+    """A thread's place in its role, or in its group of the role."""
+    if role.groups == 1:
+        return f"thread_idx - {first}" if first else "thread_idx"
+    return (
+        f"{f'(thread_idx - {first})' if first else 'thread_idx'} % (32 * {upper(role.name)}_WARPS)"
+    )
 
 
 def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
@@ -86,9 +110,12 @@ def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
     return f"cute.arch.setmaxregister_{word}({role.registers})"
 
 
-def _tails(numbers: Numbers, role: RoleNode) -> list[str]:
-    """Of several sources of a ring the first waits until all its stages have been released."""
-    owned = [ring for ring in role.outputs if ring.sources[0] == role.name]
+def tails_of(role: RoleNode) -> list[str]:
+    """Of several sources of a ring the first waits until all its stages have been released.
+
+    Groups in turn need not: their stages are released by threads of their own CTA.
+    """
+    owned = [r for r in role.outputs if r.sources[0] == role.name and not role.order]
     if not owned:
         return []
     note = "# Leaves no arrive pending: waits until every stage has been released."
@@ -108,17 +135,19 @@ def _levels(
 
 
 def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
-    setup = _setup(numbers, role, False)
+    setup = setup_of(numbers, role, False)
     for ring in role.outputs:
         for part in numbers.own_parts(ring, role.name):
             field = field_of(ring, part)
+            half = ", rank, 2" if ring.multicast else ""
             setup.append(
                 f"{field}_to, {field}_from = partition_tma(tma_{part.name}, {field}_smem, "
-                f"{tile_shape(part)})"
+                f"{tile_shape(part)}{half})"
             )
 
     def loads(ring: Ring) -> list[str]:
         lines = [f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()"]
+        mask = ", mcast_mask=cutlass.Int16(3)" if ring.multicast else ""
         for part in numbers.own_parts(ring, role.name):
             field = field_of(ring, part)
             place = f"{'panel' if 'M' in part.dims else '0'}, {'tile' if 'N' in part.dims else '0'}"
@@ -126,13 +155,13 @@ def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
             lines.append(
                 f"cute.copy(tma_{part.name}.atom, {field}_tile, "
                 f"{field}_to[None, {ring.name}_stage.index], "
-                f"tma_bar_ptr={ring.name}_stage.barrier)"
+                f"tma_bar_ptr={ring.name}_stage.barrier{mask})"
             )
         return [*lines, f"{ring.name}_stage.commit()"]
 
     start = [line for ring in at_level(role.outputs, role, "panel") for line in loads(ring)]
     tile = [line for ring in at_level(role.outputs, role, "tile") for line in loads(ring)]
-    return _levels(role, start, tile, [], setup, _tails(numbers, role))
+    return _levels(role, start, tile, [], setup, tails_of(role))
 
 
 def _cp_async(numbers: Numbers, role: RoleNode) -> RoleCode:
@@ -143,8 +172,8 @@ def _cp_async(numbers: Numbers, role: RoleNode) -> RoleCode:
             target = f"part_of({stage_of(ring, part)}, {upper(role.name)}_WARPS, thread)"
             tile.append(f"copy_global({part.name}_gmem, {target}, {place_of(part, role)})")
         tile.append(f"{ring.name}_stage.commit()")
-    setup = _setup(numbers, role, True)
-    return _levels(role, [], tile, [], setup, _tails(numbers, role))
+    setup = setup_of(numbers, role, True)
+    return _levels(role, [], tile, [], setup, tails_of(role))
 
 
 def _tma_store(numbers: Numbers, role: RoleNode) -> RoleCode:
@@ -153,7 +182,7 @@ def _tma_store(numbers: Numbers, role: RoleNode) -> RoleCode:
     field = field_of(ring, held)
     place = f"{'panel' if 'M' in out.dims else '0'}, {'tile' if 'N' in out.dims else '0'}"
     setup = [
-        *_setup(numbers, role, False),
+        *setup_of(numbers, role, False),
         f"{out.name}_from, {out.name}_to = partition_tma(tma_{out.name}, {field}_smem, "
         f"{tile_shape(out)})",
         "# One group of stores at a time: the next begins when this one has read its stage.",
@@ -194,7 +223,7 @@ def arguments_of(role: RoleNode) -> list[str]:
 
 def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     kept = role.kept
-    setup = _setup(numbers, role, True)
+    setup = setup_of(numbers, role, True)
     parts = [part for part in (*role.reads, *role.writes) if part not in kept]
     for part in parts:
         setup.append(
@@ -210,10 +239,11 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     inputs = tuple(ring for ring in role.inputs if ring not in panel_in)
     outputs = tuple(ring for ring in role.outputs if ring not in panel_out)
 
-    start = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()" for ring in panel_in]
+    start = [line for ring in outputs for line in lend(numbers, role, ring)]
+    start += [line for ring in panel_in for line in waits(ring)]
     start += [f"{part.name}_kept.fill({float(role.start or 0.0)!r})" for part in kept]
 
-    step = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()" for ring in inputs]
+    step = [line for ring in inputs for line in waits(ring)]
     step += [f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()" for ring in outputs]
     step += [
         f"load_global({part.name}_gmem, {part.name}_part, {place_of(part, role)})"
@@ -228,13 +258,18 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     ]
     step += give_back(inputs)
 
-    end = []
+    end = [line for ring in inputs for line in settle(ring)]
     if kept:
         end.append(f"{role.name}_finish({', '.join(f'{p.name}_kept' for p in kept)}, thread)")
     for ring in panel_out:
         end.append(f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()")
         end += [
-            f"store_kept({part.name}_kept, {stage_of(ring, part)}, thread // 32, thread)"
+            (
+                f"send_kept({part.name}_kept, {stage_of(ring, part, True)}, "
+                f"{upper(role.name)}_WARPS, thread)"
+                if ring.peer
+                else f"store_kept({part.name}_kept, {stage_of(ring, part)}, thread // 32, thread)"
+            )
             for part in ring.parts
         ]
         end += commit(numbers.graph, ring)
@@ -245,32 +280,66 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     ]
     end += give_back(panel_in)
     if role.every == "panel":
-        return RoleCode(setup, step, [], [], _tails(numbers, role))
-    return RoleCode(setup, start, [step], end, _tails(numbers, role))
+        return RoleCode(setup, step, [], [], tails_of(role))
+    return RoleCode(setup, start, [step], end, tails_of(role))
 
 
 def call_arguments(role: RoleNode) -> list[str]:
     """What the kernel hands to a role's body."""
     kept = role.kept
-    words = []
-    for ring in (*role.inputs, *role.outputs):
-        words += [
-            f"{part.name}_kept" if part in kept and ring in role.outputs else stage_of(ring, part)
-            for part in ring.parts
-        ]
-    inputs = len([part for ring in role.inputs for part in ring.parts])
+    given = [stage_of(ring, part) for ring in role.inputs for part in ring.parts]
+    made = [
+        f"{part.name}_kept" if part in kept else stage_of(ring, part, True)
+        for ring in role.outputs
+        for part in ring.parts
+    ]
     reads = [f"{part.name}_part" for part in role.reads]
     writes = [f"{part.name}_{'kept' if part in kept else 'part'}" for part in role.writes]
     columns = ["columns - tile * TILE_N"] if role.every == "tile" else []
-    return [*words[:inputs], *reads, *words[inputs:], *writes, *columns, "thread"]
+    return [*given, *reads, *made, *writes, *columns, "thread"]
+
+
+def lend(numbers: Numbers, role: RoleNode, ring: Ring) -> list[str]:
+    """Before a panel's first tile: the stages of a ring with credits that are full of zeros."""
+    if not ring.credits:
+        return []
+    part = ring.parts[0]
+    rows = f"{upper(role.name)}_ROWS" if "M" in part.dims else "1"
+    return [
+        f"# What {ring.edge} holds before the first tile.",
+        f"for _ in cutlass.range({upper(ring.name)}_CREDITS, unroll=1):",
+        f"    {ring.name}_stage = {ring.name}_producer.acquire_and_advance()",
+        f"    zeros = cute.full(({rows}, VECTOR), 0.0, cutlass.Float32)",
+        f"    store_part(zeros, {stage_of(ring, part)}, {upper(role.name)}_WARPS, thread)",
+        *(f"    {line}" for line in commit(numbers.graph, ring)),
+    ]
+
+
+def settle(ring: Ring) -> list[str]:
+    """Behind a panel's last tile: what a ring with credits still holds."""
+    if not ring.credits:
+        return []
+    return [
+        "# Nobody needs what the last tiles have fed back.",
+        f"for _ in cutlass.range({upper(ring.name)}_CREDITS, unroll=1):",
+        *(f"    {line}" for line in (*waits(ring), "cute.arch.sync_warp()", *release(ring))),
+    ]
 
 
 def commit(graph: Graph, ring: Ring) -> list[str]:
-    """Every thread publishes its own part; for TMA to read, through the other proxy first."""
-    if any(graph.role(target).kind == "tma_store" for target in ring.targets):
+    """Every thread publishes its own part; for TMA or wgmma to read, through their proxy first."""
+    kinds = {graph.role(target).kind for target in ring.targets}
+    if kinds & {"tma_store", WGMMA}:
+        reader = "wgmma" if WGMMA in kinds else "TMA"
         return [
-            "# TMA reads the stage through the async proxy: publish to it first.",
+            f"# {reader} reads the stage through the async proxy: publish to it first.",
             'cute.arch.fence_proxy("async.shared", space="cta")',
+            f"{ring.name}_stage.commit()",
+        ]
+    if ring.peer:
+        return [
+            "# The arrive orders nothing for the other CTA's threads: its scope is this CTA.",
+            "cute.arch.fence_acq_rel_cluster()",
             f"{ring.name}_stage.commit()",
         ]
     return [f"{ring.name}_stage.commit()"]
@@ -286,5 +355,7 @@ def give_back(rings: tuple[Ring, ...]) -> list[str]:
             "# The next load writes through the async proxy: all reads must be done before it.",
             'cute.arch.fence_proxy("async.shared", space="cta")',
         ]
+    if any(ring.peer for ring in rings):
+        lines.append("cute.arch.fence_acq_rel_cluster()  # as before a commit")
     lines.append("cute.arch.sync_warp()")
     return lines + [line for ring in rings for line in release(ring)]
