@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_90a
-# template: cute/gemm_sm90_split_k.py.j2 b36e5e99270f
-# text: 77f60181d6d5
+# template: cute/gemm_sm90_split_k.py.j2 9b0732429afd
+# text: 209353c32753
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -50,8 +50,8 @@ The exchange
   cluster meets again before anyone leaves, as a CTA that has left cannot be read.
 
 Timeline of a CTA (its K tiles k0, k1, ...)
-  producer   load k0, k1, ...: at most 8 stages ahead       | meet                         | meet
-  consumer   wait k0, mma k0 | mma k1, release k0 | ... | sums | meet | add up, store own part | meet
+  producer   load k0, k1, ...: at most 8 stages ahead          | meet                        | meet
+  consumer   wait k0, mma k0 | mma k1, release k0 | ... | sums | meet | add up, store a part | meet
 
 Constraints
   a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension
