@@ -306,6 +306,10 @@ class Scheduler(Section):
         default="cooperative",
         description="Consumer warpgroups share a tile, or take turns with a tile each.",
     )
+    split_k: Whole = Field(
+        default=1,
+        description="CTAs of a cluster that compute a tile together, each with a part of K.",
+    )
 
 
 class Stream(Section):

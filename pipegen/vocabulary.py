@@ -30,6 +30,7 @@ OPTIONS: dict[str, object] = {
     "cluster.cta_group": 1,
     "scheduler.tiles": "static",
     "scheduler.consumers": "cooperative",
+    "scheduler.split_k": 1,
     "layout.gather": False,
     "layout.alignment": 16,
     "pipeline.mainloop.try_ahead": False,

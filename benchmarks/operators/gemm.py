@@ -50,6 +50,7 @@ class Operator:
         self.tile = tuple(getattr(self.module, f"TILE_{mode}") for mode in "MNK")
         self.cluster = tuple(getattr(self.module, f"CLUSTER_{mode}", 1) for mode in "MN")
         self.stages: int = self.module.MAINLOOP_STAGES
+        self.split_k: int = getattr(self.module, "SPLIT_K", 1)
 
     def operands(self, size: Size) -> list[torch.Tensor]:
         """A (L, M, K) and B (L, N, K), stored as the kernel wants them; the index of a gather."""
@@ -162,6 +163,13 @@ class Operator:
                 ("tails everywhere, batch of 3", tm + align, tn - align, tk * 3 - align, 3),
                 ("smaller than a tile", align, align, align, 1),
                 ("odd M", tm + 1 if self.a_major == "k" else tm + align, tn, tk * 2, 1),
+            ]
+        if self.split_k > 1:
+            long = tk * self.split_k * (2 * s + 1) + align
+            chosen += [
+                ("fewer K tiles than CTAs", tm * 2, tn * 2, tk * (self.split_k - 1), 1),
+                ("K tiles of CTAs + 1", tm * 2, tn * 2, tk * (self.split_k + 1), 1),
+                ("two laps in every CTA", tm + align, tn * 3, long, 2),
             ]
         if self.alignment < 16:
             row = self.alignment // 2  # elements of a copy

@@ -20,6 +20,7 @@ from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
 from pipegen.planning.gemm_sm90_pallas_call import fill_pallas_call, plan_gemm_sm90_pallas_call
 from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
+from pipegen.planning.gemm_sm90_split_k import plan_gemm_sm90_split_k
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
 from pipegen.planning.mixed_defaults import fill_mixed
@@ -40,7 +41,7 @@ from pipegen.planning.variants import template_of
 Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 
 GEMM_RULES = frozenset(
-    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
+    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403", "PG404")
 )
 GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
 MIXED_RULES = frozenset(
@@ -78,6 +79,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemm_sm90_pingpong": Family(
         ("producer", "consumer"), GEMM_RULES | {"PG230"}, fill_gemm, plan_gemm_sm90_pingpong
+    ),
+    "gemm_sm90_split_k": Family(
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG206"},
+        fill_gemm,
+        plan_gemm_sm90_split_k,
     ),
     "gemm_sm100": Family(
         ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
