@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from operators import load
+
+from pipegen.measuring.operators import load
 
 M, N, K = 384, 520, 264
 HOOK = """
