@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   pipegen bench kernels/gemm.py
-  pipegen bench kernels/*.py --shapes deepgemm --against cublas,quack
+  pipegen bench kernels/gemm.py --shapes deepgemm --against cublas,quack
   pipegen bench kernels/gemm.py --shape 4096,4096,4096 --against my_kernels:matmul
-  pipegen bench kernels/gemm.py --shapes bar --json gemm.json --plot gemm.svg
-  pipegen bench --from gemm.json --plot gemm.png      draw again, without a GPU
+  pipegen bench kernels/gemm.py --shapes bar --json gemm.json
 """
 
 

@@ -8,7 +8,7 @@ from pipegen.cli.measured import limit_option, modules_of, require_option, skip
 EPILOG = """\b
 Examples:
   pipegen run kernels/gemm.py
-  pipegen run kernels/gemm.toml kernels/stream.toml --limit 60
+  pipegen run kernels/gemm.toml --limit 60     the module beside a description
   pipegen run kernels/gemm.py -- --size 4096,4096,4096     its own options
 """
 

@@ -27,7 +27,7 @@ Examples:
   pipegen tune kernels/gemm.toml --shapes deepgemm --write
   pipegen tune kernels/gemm.toml --shapes bar --keep cluster.shape --most 60
   pipegen tune kernels/gemm.toml --dry-run                    the candidates; no GPU
-  pipegen tune kernels/gemm.toml --executor dask://head:8786  on a cluster
+  pipegen tune kernels/gemm.toml --executor processes --jobs 8
 """
 
 
@@ -109,15 +109,24 @@ def command(
     says SKIP, exit code 0.
     """
     from pipegen.description_file import load_description
+    from pipegen.errors import InputError, Problem, listing
     from pipegen.measuring.peers import checked_peers, usual_peer
     from pipegen.measuring.shapes import chosen_shapes
     from pipegen.tuning.executors import check_executor
     from pipegen.tuning.results import read_results
     from pipegen.tuning.search import Options
+    from pipegen.tuning.space import SEARCHED_OPS
 
     description = load_description(file)
     _check_keys(keep)
     op = description.kernel.op
+    if op not in SEARCHED_OPS:
+        raise InputError(
+            Problem(
+                "has nothing that a search may change", "kernel.op", op, listing(SEARCHED_OPS),
+                file=str(file),
+            )
+        )  # fmt: skip
     shapes = chosen_shapes(sizes, lists)
     peers = tuple(checked_peers(words(against) or [usual_peer(op)], {op}))
     options = Options(peers, keep, most, refine, limit, timeout)

@@ -54,7 +54,7 @@ def _dask(address: str) -> Iterator[Place]:
             "'dask[distributed]'"
         ) from None
     try:
-        client: Any = Client(address, timeout=10)
+        client: Any = Client(address, timeout=5)
     except (OSError, ValueError) as error:
         raise InputError(
             Problem(f"no dask scheduler answers: {error}", "--executor", address)

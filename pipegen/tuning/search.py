@@ -23,11 +23,11 @@ from pipegen.tuning.results import (
     text_digest,
 )
 from pipegen.tuning.space import (
-    TUNABLE,
     Candidate,
     Dropped,
     Space,
     Values,
+    searched,
     space_of,
     variations,
     with_values,
@@ -80,7 +80,7 @@ def tunable_values(description: KernelDescription) -> Values:
     """What the description itself says of the keys that a search sets."""
     data = description.model_dump(exclude_unset=True)
     found = []
-    for key in TUNABLE:
+    for key in searched(description.kernel.op):
         value: Any = data
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None

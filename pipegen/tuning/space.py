@@ -34,6 +34,9 @@ TUNABLE = (
     "stream.blocks_per_sm",
     "reduce.blocks_per_sm",
 )
+# Of an op: keys that say what it can do. `tile.n` of a reduce is its longest row.
+OWN: dict[str, tuple[str, ...]] = {"reduce": ("tile.n",)}
+SEARCHED_OPS = ("gemm", "mixed_gemm", "stream", "reduce")
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 RASTER_GROUPS = (4, 16, 32)
 SMALL_TILE = 64 * 128
@@ -77,12 +80,16 @@ class Space:
         return {code: (count, first[code]) for code, count in counts.most_common()}
 
 
+def searched(op: str, keep: Iterable[str] = ()) -> tuple[str, ...]:
+    """The keys that a search of this op sets, but for those to keep."""
+    kept = {*keep, *OWN.get(op, ())}
+    return tuple(key for key in TUNABLE if key not in kept)
+
+
 def without(description: KernelDescription, keep: Iterable[str] = ()) -> KernelDescription:
     """The description without the keys that a search sets, except those in `keep`."""
     data = description.model_dump(exclude_unset=True)
-    for key in TUNABLE:
-        if key in keep:
-            continue
+    for key in searched(description.kernel.op, keep):
         *sections, leaf = key.split(".")
         table: Any = data
         for section in sections:

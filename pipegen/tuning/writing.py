@@ -14,7 +14,7 @@ from pipegen.description_file import parse_description
 from pipegen.errors import InputError, Problem
 from pipegen.files import Outcome, outcome_for, replace_file, write_files
 from pipegen.generating import generate_one
-from pipegen.tuning.space import TUNABLE, Candidate
+from pipegen.tuning.space import Candidate, searched
 from pipegen.vendor.project import find_project
 
 
@@ -25,9 +25,8 @@ def updated_text(text: str, candidate: Candidate, keep: Sequence[str] = (), file
 
     document: Any = tomlkit.parse(text)
     values = dict(candidate.values)
-    for key in TUNABLE:
-        if key in keep:
-            continue
+    op = str(document["kernel"]["op"])
+    for key in searched(op, keep):
         *sections, leaf = key.split(".")
         table = document
         path: list[str] = []
