@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the table of docs/tuning.md from the committed search: `make docs`.
+
+    python benchmarks/tuning_table.py docs/tuning.md            rewrite what stands between the marks
+    python benchmarks/tuning_table.py --check docs/tuning.md    exit code 1 if that changed anything
+
+The search is a results file of `pipegen tune` (benchmarks/tune_*.json).
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this checkout's pipegen
+
+from pipegen.measuring.statistics import geometric_mean
+from pipegen.tuning.order import model_tiles
+from pipegen.tuning.results import shape_result
+
+HERE = Path(__file__).parent
+SEARCH = "tune_gemm_sm90_bf16.json"
+BEGIN, END = "<!-- tuned -->\n", "<!-- /tuned -->"
+PEER, SMS = "cublas", 132
+DESCRIBED = "__as_described"
+
+
+def entries() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The search's facts, and its last round's entries in the order of the sizes."""
+    data = json.loads((HERE / SEARCH).read_text(encoding="utf-8"))
+    last: dict[tuple[int, ...], dict[str, Any]] = {}
+    for key in sorted(data["entries"]):  # coarse before fine
+        entry = data["entries"][key]
+        last[tuple(entry["shape"])] = entry
+    return data["facts"], [last[shape] for shape in sorted(last, key=lambda s: (s[1:], s[0]))]
+
+
+def words(values: dict[str, Any]) -> str:
+    """A candidate's values: the tile, who computes it, the cluster, and what else it says."""
+    tile = "x".join(str(values[f"tile.{letter}"]) for letter in "mnk" if f"tile.{letter}" in values)
+    who = {"ping-pong": "ping-pong"}.get(values.get("scheduler.consumers", ""), "")
+    who = who or ("one warpgroup" if values.get("role.consumer.warpgroups") == 1 else "together")
+    cluster = "x".join(map(str, values.get("cluster.shape", ())))
+    rest = {
+        "scheduler.raster_group": "raster",
+        "role.producer.registers": "producer registers",
+        "pipeline.mainloop.stages": "stages",
+        "pipeline.epilogue.stages": "store buffers",
+    }
+    more = [f"{word} {values[key]}" for key, word in rest.items() if key in values]
+    return ", ".join([tile, who, *([cluster] if cluster else []), *more]) if tile else "as described"
+
+
+def table() -> str:
+    """The markdown between the marks."""
+    facts, found = entries()
+    lines = [
+        "| M x N x K | cuBLAS, TFLOP/s | ratio (deciles) | fastest | model's place | as described |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    ratios = []
+    for entry in found:
+        result = shape_result(entry)
+        best, peer = result.ranked[0], result.peers[PEER][1]
+        ratio, values = best.ratios[PEER], entry["ranked"][0]["values"]
+        ratios.append(ratio.ratio)
+        own = next((each for each in result.ranked if each.name.endswith(DESCRIBED)), None)
+        tile = values.get("tile.m", 128), values.get("tile.n", 256)
+        order = model_tiles(result.shape, SMS, 100)
+        place = order.index(tile) + 1 if tile in order else "-"
+        lines.append(
+            f"| {' x '.join(map(str, result.shape))} | {result.work / peer / 1e12:.0f} | "
+            f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {words(values)} | {place} | "
+            f"{f'{own.ratios[PEER].ratio:.3f}' if own else '-'} |"
+        )
+    packages = ", ".join(
+        f"{name} {facts['machine'][name]}" for name in ("torch", "nvidia-cutlass-dsl")
+    )
+    lines += [
+        "",
+        f"Geometric mean {geometric_mean(ratios):.3f} of cuBLAS, least {min(ratios):.3f}. "
+        f"{facts['machine']['gpu'].split(',')[0]}, {packages}. Model's place: that of the tile in "
+        "the order in which `pipegen tune` tries them.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    path = Path(sys.argv[-1])
+    text = path.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    wanted = head + BEGIN + table() + END + tail
+    if wanted == text:
+        return 0
+    if "--check" in sys.argv:
+        print(f"{path} is not what the results say: run `make docs`")
+        return 1
+    path.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
