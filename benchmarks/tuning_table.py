@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the table of docs/tuning.md from the committed search: `make docs`.
 
-    python benchmarks/tuning_table.py docs/tuning.md            rewrite what stands between the marks
-    python benchmarks/tuning_table.py --check docs/tuning.md    exit code 1 if that changed anything
+    python benchmarks/tuning_table.py docs/tuning.md           rewrite what is between the marks
+    python benchmarks/tuning_table.py --check docs/tuning.md   exit code 1 if that changes anything
 
 The search is a results file of `pipegen tune` (benchmarks/tune_*.json).
 """
@@ -48,14 +48,16 @@ def words(values: dict[str, Any]) -> str:
         "pipeline.epilogue.stages": "store buffers",
     }
     more = [f"{word} {values[key]}" for key, word in rest.items() if key in values]
-    return ", ".join([tile, who, *([cluster] if cluster else []), *more]) if tile else "as described"
+    if not tile:
+        return "as described"
+    return ", ".join([tile, who, *([cluster] if cluster else []), *more])
 
 
 def table() -> str:
     """The markdown between the marks."""
     facts, found = entries()
     lines = [
-        "| M x N x K | cuBLAS, TFLOP/s | ratio (deciles) | fastest | model's place | as described |",
+        "| M x N x K | cuBLAS, TFLOP/s | ratio (deciles) | fastest | place | as described |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     ratios = []
@@ -68,19 +70,23 @@ def table() -> str:
         tile = values.get("tile.m", 128), values.get("tile.n", 256)
         order = model_tiles(result.shape, SMS, 100)
         place = order.index(tile) + 1 if tile in order else "-"
-        lines.append(
-            f"| {' x '.join(map(str, result.shape))} | {result.work / peer / 1e12:.0f} | "
-            f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {words(values)} | {place} | "
-            f"{f'{own.ratios[PEER].ratio:.3f}' if own else '-'} |"
-        )
+        cells = [
+            " x ".join(map(str, result.shape)),
+            f"{result.work / peer / 1e12:.0f}",
+            f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})",
+            words(values),
+            str(place),
+            f"{own.ratios[PEER].ratio:.3f}" if own else "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     packages = ", ".join(
         f"{name} {facts['machine'][name]}" for name in ("torch", "nvidia-cutlass-dsl")
     )
     lines += [
         "",
         f"Geometric mean {geometric_mean(ratios):.3f} of cuBLAS, least {min(ratios):.3f}. "
-        f"{facts['machine']['gpu'].split(',')[0]}, {packages}. Model's place: that of the tile in "
-        "the order in which `pipegen tune` tries them.",
+        f"{facts['machine']['gpu'].split(',')[0]}, {packages}. Place: that of the tile in the "
+        "order in which the model tries them.",
     ]
     return "\n".join(lines) + "\n"
 

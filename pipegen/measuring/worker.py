@@ -24,7 +24,7 @@ from pipegen.measuring import rounds as turns
 from pipegen.measuring.checking import fault, verify, wrong
 from pipegen.measuring.clocks import Entry, Timer, clock_for
 from pipegen.measuring.code_digest import code_digest
-from pipegen.measuring.operators import Operator, compile_ahead, op_of, use_object
+from pipegen.measuring.operators import OUTPUTS, Operator, compile_ahead, op_of, use_object
 from pipegen.measuring.peers import load_entries
 from pipegen.measuring.rotation import copies_for
 from pipegen.measuring.rows import COPY, timed_name
@@ -86,6 +86,7 @@ class Session:
     ) -> dict[str, Any]:
         """Operands of this size for all; each is checked before it may be timed."""
         self.timer = None
+        OUTPUTS.clear()
         torch.cuda.empty_cache()
         size = size_of(tuple(shape))
         first = self.kernels[names[0]]

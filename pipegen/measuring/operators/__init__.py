@@ -137,6 +137,19 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.full(shape, float("nan"), device="cuda").to(dtype)
 
 
+# One output for each set of operands, whoever computes it: a hundred candidates of a large size
+# would not find memory for one each. A worker clears this with its operands.
+OUTPUTS: dict[Any, torch.Tensor] = {}
+
+
+def output_of(operands: list[torch.Tensor], shape: tuple[int, ...], name: str) -> torch.Tensor:
+    """Where launches with these operands write: a tensor of this shape and type."""
+    key = operands[0].data_ptr(), shape, name
+    if key not in OUTPUTS:
+        OUTPUTS[key] = torch.empty(shape, device="cuda", dtype=TORCH[name])
+    return OUTPUTS[key]
+
+
 def op_of(path: Path) -> ModuleType:
     """The file here that knows the module's op: its `Operator`, `PEER` and `UNIT`."""
     return importlib.import_module(

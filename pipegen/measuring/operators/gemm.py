@@ -18,6 +18,7 @@ from pipegen.measuring.operators import (
     Size,
     description,
     load,
+    output_of,
     poisoned,
 )
 from pipegen.measuring.operators.jax_arrays import from_jax, jax_call, to_jax
@@ -98,7 +99,7 @@ class Operator:
         """One launch, and the wait for all."""
         a, b, *index = (operand[0] for operand in operands)
         if not self.pallas:
-            out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+            out = output_of(operands, (size["m"], size["n"]), self.out_type)
             return lambda: self.module.gemm(a, *index, b, out), torch.cuda.synchronize
         return jax_call(self.module.gemm, [a, b])
 

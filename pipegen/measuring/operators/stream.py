@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from pipegen.measuring.operators import TORCH, Call, Size, description, load, poisoned
+from pipegen.measuring.operators import TORCH, Call, Size, description, load, output_of, poisoned
 from pipegen.measuring.operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_, add or index_select)"
@@ -76,7 +76,7 @@ class Operator:
         """One launch, and the wait for all."""
         if self.pallas:
             return jax_call(self.module.stream, operands)
-        out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+        out = output_of(operands, (size["m"], size["n"]), self.out_type)
         return lambda: self.module.stream(*operands, out), torch.cuda.synchronize
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
