@@ -66,7 +66,7 @@ def table() -> str:
         best, peer = result.ranked[0], result.peers[PEER][1]
         ratio, values = best.ratios[PEER], entry["ranked"][0]["values"]
         ratios.append(ratio.ratio)
-        own = next((each for each in result.ranked if each.name.endswith(DESCRIBED)), None)
+        own = next((s for name, s in result.shares.items() if name.endswith(DESCRIBED)), None)
         tile = values.get("tile.m", 128), values.get("tile.n", 256)
         order = model_tiles(result.shape, SMS, 100)
         place = order.index(tile) + 1 if tile in order else "-"
@@ -76,7 +76,7 @@ def table() -> str:
             f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})",
             words(values),
             str(place),
-            f"{own.ratios[PEER].ratio:.3f}" if own else "-",
+            f"{own * ratio.ratio:.3f}" if own else "-",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     packages = ", ".join(
@@ -86,7 +86,7 @@ def table() -> str:
         "",
         f"Geometric mean {geometric_mean(ratios):.3f} of cuBLAS, least {min(ratios):.3f}. "
         f"{facts['machine']['gpu'].split(',')[0]}, {packages}. Place: that of the tile in the "
-        "order in which the model tries them.",
+        "order in which the model tries them." + facts.get("note", ""),
     ]
     return "\n".join(lines) + "\n"
 

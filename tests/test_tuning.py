@@ -2,6 +2,8 @@
 """`pipegen tune` without a GPU: the candidates, who goes on, the results file, what is written."""
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from pipegen.tuning.executors import Place, check_executor, place
 from pipegen.tuning.halving import Stage, tune_shape
 from pipegen.tuning.order import model_tiles, nvidia_tiles, tile_cost, tiles_for
 from pipegen.tuning.ranking import failures, losing, mean_ratio, overall
-from pipegen.tuning.results import Results, read_results, write_results
+from pipegen.tuning.results import Results, description_digest, read_results, write_results
 from pipegen.tuning.writing import updated_text, write_best
 
 ROOT = Path(__file__).parent.parent
@@ -140,7 +142,6 @@ def test_each_size_has_its_say():
 
 
 def test_nvidias_heuristics_are_optional(monkeypatch):
-    import sys
 
     monkeypatch.setitem(sys.modules, "nvMatmulHeuristics", None)
     with pytest.raises(InputError, match="pip install nvidia-matmul-heuristics"):
@@ -492,3 +493,22 @@ def test_the_shown_table_and_lines(found_by):
 def test_the_bar_is_the_list_of_the_issue():
     assert len(load_list("bar").shapes) == 25
     assert load_description(GEMM).kernel.op == "gemm"
+
+
+def test_the_page_says_what_the_committed_search_found():
+    done = subprocess.run(
+        [sys.executable, "benchmarks/tuning_table.py", "--check", "docs/tuning.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_committed_search_is_one_that_a_search_goes_on_from():
+    results = read_results(ROOT / "benchmarks" / "tune_gemm_sm90_bf16.json")
+    shapes = {tuple(entry["shape"]) for entry in results.entries.values()}
+    assert shapes == set(load_list("bar").shapes)
+    digest = description_digest(load_description(GEMM))
+    assert all(key.startswith(f"{digest} | NVIDIA H200 | ") for key in results.entries)

@@ -15,6 +15,8 @@ from pipegen.measuring.shapes import Shape
 
 TILE_M = (64, 128, 256)
 TILE_N = tuple(range(16, 257, 16))
+# Tiles that are good at many sizes: the model knows nothing of who computes a tile, and misses one.
+USUAL = ((128, 128), (64, 128), (128, 256), (128, 192), (64, 256), (128, 160))
 # Elements of the largest tile whose accumulators fit (rule PG204 has the last word).
 LARGEST_TILE = 128 * 256
 # Multiply-adds of bf16 an SM does in a cycle, and elements that it loads from L2 meanwhile.
@@ -40,7 +42,8 @@ def model_tiles(shape: Shape, sms: int, most: int) -> list[tuple[int, int]]:
 def tiles_for(
     shapes: Sequence[Shape], sms: int, most: int, first: Sequence[Sequence[tuple[int, int]]] = ()
 ) -> list[tuple[int, int]]:
-    """The tiles to try for these sizes: each size's best, then each one's second, and so on.
+    """The tiles to try for these sizes: each size's best, then each one's second, and so on; last
+    the usual ones.
 
     `first`: for each size tiles that somebody else proposes; they come before the model's.
     """
@@ -48,7 +51,8 @@ def tiles_for(
     for index, shape in enumerate(shapes):
         proposed = list(first[index]) if index < len(first) else []
         lists.append(list(dict.fromkeys([*proposed, *model_tiles(shape, sms, most)]))[:most])
-    return [tile for tile in dict.fromkeys(t for row in zip_longest(*lists) for t in row) if tile]
+    merged = [tile for row in zip_longest(*lists) for tile in row if tile]
+    return list(dict.fromkeys([*merged, *USUAL]))
 
 
 PRECISIONS = {("bf16", "bf16"): "TST", ("f16", "f16"): "HSH"}
