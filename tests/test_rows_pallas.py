@@ -265,10 +265,20 @@ def test_the_blocks_of_an_sm_have_the_registers(compiled):
         assert taken <= hardware.registers_per_sm, path.stem
 
 
-@pytest.mark.parametrize(("style", "tiles"), [("emit-pipeline", 2), ("warp-specialized", 3)])
-def test_few_tiles_a_block(style, tiles):
+@pytest.mark.parametrize(
+    ("op", "body", "style", "tiles"),
+    [
+        ("stream", "rmsnorm", "emit-pipeline", 2),
+        ("stream", "rmsnorm", "warp-specialized", 3),
+        ("reduce", "rmsnorm", "emit-pipeline", 4),
+        ("reduce", "rmsnorm", "warp-specialized", 4),
+        ("reduce", "softmax", "emit-pipeline", 4),
+        ("reduce", "softmax", "warp-specialized", 8),
+    ],
+)
+def test_few_tiles_a_block(op, body, style, tiles):
     """More blocks than run at once."""
-    text = text_of(style=style).split('"""', 2)[2]
+    text = text_of(op=op, style=style, reduce={"body": body}).split('"""', 2)[2]
     assert f"TILES_PER_BLOCK = {tiles}  #" in text
     assert "pl.cdiv(tiles, TILES_PER_BLOCK)" in text
 
