@@ -17,6 +17,8 @@ from types import ModuleType
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this checkout's pipegen
+
 from pipegen.measuring.operators import load
 
 M, N, K = 384, 520, 264
