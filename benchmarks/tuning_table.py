@@ -3,6 +3,7 @@
 
     python benchmarks/tuning_table.py docs/tuning.md           rewrite what is between the marks
     python benchmarks/tuning_table.py --check docs/tuning.md   exit code 1 if that changes anything
+    python benchmarks/tuning_table.py --plot docs/tuned.svg    the picture (needs matplotlib)
 
 The search is a results file of `pipegen tune` (benchmarks/tune_*.json).
 """
@@ -91,8 +92,40 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def report() -> dict[str, Any]:
+    """The search as a report of `pipegen bench`, for its picture."""
+    facts, found = entries()
+    rows = []
+    for entry in found:
+        result = shape_result(entry)
+        best, peer = result.ranked[0], result.peers[PEER][1]
+        rate = {"rate": result.work / peer / 1e12}
+        rows.append(
+            {
+                **dict(zip("mnk", result.shape, strict=True)),
+                "best": best.name,
+                "rate": result.work / best.seconds / 1e12,
+                "peers": {PEER: {**rate, **best.ratios[PEER].as_row()}},
+            }
+        )
+    gpu = facts["device"]["gpu"]
+    return {
+        "op": "gemm, bf16, the best candidate of each size",
+        "unit": "TFLOP/s",
+        "date": f"driver {facts['machine']['gpu'].split(', ')[1]}",
+        "device": {"gpu": gpu},
+        "peers": {PEER: ""},
+        "rows": rows,
+    }
+
+
 def main() -> int:
     path = Path(sys.argv[-1])
+    if "--plot" in sys.argv:
+        from pipegen.measuring.plotting import draw
+
+        draw(report(), path)
+        return 0
     text = path.read_text(encoding="utf-8")
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
