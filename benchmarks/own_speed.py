@@ -92,6 +92,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--times", type=int, default=5, help="runs of each short call")
     arguments = parser.parse_args()
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         figures = measured(Path(folder), arguments.times)
     for name, row in figures.items():
@@ -107,7 +108,12 @@ def main() -> int:
         report = {
             "command": "python benchmarks/own_speed.py --json benchmarks/own_speed.json",
             "date": datetime.now(UTC).date().isoformat(),
-            "machine": {"processor": processor(), "cores": os.cpu_count(), **versions},
+            "machine": {
+                "processor": processor(),
+                "cores": os.cpu_count(),
+                "load_average": round(load, 1),  # above the cores: wall times are too long
+                **versions,
+            },
             "figures": figures,
         }
         arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
