@@ -106,7 +106,8 @@ def main() -> int:
             except PackageNotFoundError:
                 versions[package] = "not installed"
         report = {
-            "command": "python benchmarks/own_speed.py --json benchmarks/own_speed.json",
+            "command": "python benchmarks/own_speed.py --json benchmarks/own_speed.json "
+            f"--times {arguments.times}",
             "date": datetime.now(UTC).date().isoformat(),
             "machine": {
                 "processor": processor(),
