@@ -27,7 +27,8 @@ MIXED_RULES = frozenset(
 )
 
 # [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
-CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277)))
+PRODUCT_RULES = frozenset(f"PG{number}" for number in (*range(270, 275), 276, 278, 279))
+CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277), 278))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
@@ -126,6 +127,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "custom": Family(
         (), CUSTOM_RULES, later("custom.plan", "fill_custom"), later("custom.plan", "plan_custom")
+    ),
+    "custom_products": Family(
+        (),
+        PRODUCT_RULES,
+        later("custom.product_plan", "fill_products"),
+        later("custom.product_plan", "plan_products"),
     ),
     "custom_pallas": Family(
         (),
