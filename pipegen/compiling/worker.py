@@ -51,11 +51,16 @@ def compile_module(
             timeout,
             cancel,
         )
-        failure = _failure(outcome, timeout)
-        if failure:
-            return failure
-        read = _read_cute if module.dsl == "cute" else _read_pallas
-        return replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
+        return judged(module, outcome, dump, timeout)
+
+
+def judged(module: Module, outcome: Outcome, dump: Path, timeout: float) -> CompileResult:
+    """The verdict on a compiler's run and on what it left in `dump`."""
+    failure = _failure(outcome, timeout)
+    if failure:
+        return failure
+    read = _read_cute if module.dsl == "cute" else _read_pallas
+    return replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
 
 
 def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:

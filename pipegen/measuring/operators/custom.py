@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from operators import TORCH, Call, Size, description, load, poisoned
-from operators.jax_arrays import from_jax, to_jax
+from pipegen.measuring.operators import TORCH, Call, Size, description, load, poisoned
+from pipegen.measuring.operators.jax_arrays import from_jax, to_jax
 
 PEER = "torch (copy_ of each result)"
 UNIT = "TB/s"
@@ -19,6 +19,7 @@ class Operator:
     def __init__(self, path: Path) -> None:
         text = description(path)
         self.pallas = text["kernel"]["backend"] == "pallas"
+        self.clock = "device" if self.pallas else "graph"
         self.tensors = text["tensor"]
         self.read = [name for name, tensor in self.tensors.items() if "read" in tensor]
         self.written = [name for name, tensor in self.tensors.items() if "write" in tensor]
@@ -101,15 +102,13 @@ class Operator:
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, and the wait for all."""
         if self.pallas:
-            import jax
-
             arrays = [to_jax(each) for each in operands]
             last = [self.module.custom(*arrays)]
 
             def run() -> None:
                 last[0] = self.module.custom(*arrays)
 
-            return run, lambda: jax.block_until_ready(last[0])
+            return run, lambda: [each.block_until_ready() for each in last[0]]
         given = dict(zip(self.read, operands, strict=True))
         for name in self.written:
             shape = self.shape_of(name, size)

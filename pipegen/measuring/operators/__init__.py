@@ -3,6 +3,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import tomllib
 from collections.abc import Callable
@@ -30,14 +31,21 @@ TF32_TOLERANCE = 2e-3
 WORST = {"bf16": 3e-2, "f16": 3e-2, "f32": 1e-2, "i32": 1e-12}
 FP8_WORST = 6e-2
 
+_CLUSTERS: dict[Any, Any] = {}
+
 Size = dict[str, int]
 Call = Callable[[], Any]
 
 
 class Operator(Protocol):
-    """One module with its description; works on torch tensors, whatever the module's DSL."""
+    """One module with its description; works on torch tensors, whatever the module's DSL.
+
+    `clock`: how a launch must be timed (`pipegen.measuring.clocks`). Some have `rotates`: their
+    launches take turns among copies of the operands already.
+    """
 
     out_type: str
+    clock: str
 
     def __init__(self, path: Path) -> None: ...
 
@@ -85,6 +93,33 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+def compile_ahead(kernel: Operator) -> None:
+    """Compile a CuTe module before the GPU is this process's alone; a Pallas one compiles later."""
+    module: Any = vars(kernel)["module"]
+    for maker in (word for word in vars(module) if word.startswith("compile_")):
+        getattr(module, maker)()
+
+
+def use_object(kernel: Operator, path: Path, name: str) -> None:
+    """Let a CuTe module launch what was compiled ahead of time, instead of compiling again.
+
+    The object has the module's one `compile_…` function's result; nothing else of the module is
+    replaced. Raises what the DSL raises if another version wrote the object.
+    """
+    from cutlass import cute
+
+    module: Any = vars(kernel)["module"]
+    (maker,) = (word for word in vars(module) if word.startswith("compile_"))
+    library = cute.runtime.load_module(str(path))
+    function = library[name]
+    setattr(module, maker, lambda: function)
+    if hasattr(module, "max_clusters"):
+        # The DSL compiles an empty kernel to find this out: once for all modules that ask alike.
+        asked = inspect.getsource(module.max_clusters), module.CLUSTER_M, module.CLUSTER_N
+        module.max_clusters = _CLUSTERS.setdefault(asked, module.max_clusters)
+    vars(kernel)["library"] = library  # holds the code that `function` runs
+
+
 def description(path: Path) -> dict[str, Any]:
     """The description in the module's header."""
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -102,6 +137,21 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.full(shape, float("nan"), device="cuda").to(dtype)
 
 
+# One output for each set of operands, whoever computes it: a hundred candidates of a large size
+# would not find memory for one each. A worker clears this with its operands.
+OUTPUTS: dict[Any, torch.Tensor] = {}
+
+
+def output_of(operands: list[torch.Tensor], shape: tuple[int, ...], name: str) -> torch.Tensor:
+    """Where launches with these operands write: a tensor of this shape and type."""
+    key = operands[0].data_ptr(), shape, name
+    if key not in OUTPUTS:
+        OUTPUTS[key] = torch.empty(shape, device="cuda", dtype=TORCH[name])
+    return OUTPUTS[key]
+
+
 def op_of(path: Path) -> ModuleType:
     """The file here that knows the module's op: its `Operator`, `PEER` and `UNIT`."""
-    return importlib.import_module(f"operators.{description(path)['kernel']['op']}")
+    return importlib.import_module(
+        f"pipegen.measuring.operators.{description(path)['kernel']['op']}"
+    )

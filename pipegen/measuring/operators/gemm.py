@@ -5,11 +5,10 @@ With `layout.gather`, out[l] = A[l, index[l]] @ B[l].T; the operands are then A,
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from operators import (
+from pipegen.measuring.operators import (
     FP8_WORST,
     TF32_TOLERANCE,
     TOLERANCE,
@@ -19,10 +18,10 @@ from operators import (
     Size,
     description,
     load,
+    output_of,
     poisoned,
 )
-from operators.gemm_peers import PEERS
-from operators.jax_arrays import from_jax, to_jax
+from pipegen.measuring.operators.jax_arrays import from_jax, jax_call, to_jax
 
 PEER = "cuBLAS (torch.mm)"
 UNIT = "TFLOP/s"
@@ -34,6 +33,8 @@ class Operator:
     def __init__(self, path: Path) -> None:
         text = description(path)
         self.pallas = text["kernel"]["backend"] == "pallas"
+        # A JAX call cannot be captured, and few rows take less time than its launch.
+        self.clock = "device" if self.pallas else "graph"
         dtype, layout = text.get("dtype", {}), text.get("layout", {})
         self.a_type = dtype.get("a", "bf16")
         self.b_type = dtype.get("b", self.a_type)
@@ -99,18 +100,9 @@ class Operator:
         """One launch, and the wait for all."""
         a, b, *index = (operand[0] for operand in operands)
         if not self.pallas:
-            out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+            out = output_of(operands, (size["m"], size["n"]), self.out_type)
             return lambda: self.module.gemm(a, *index, b, out), torch.cuda.synchronize
-        import jax
-
-        left, right = to_jax(a), to_jax(b)
-        gemm = jax.jit(self.module.gemm)
-        last: list[Any] = [gemm(left, right)]
-
-        def launch() -> None:
-            last[0] = gemm(left, right)
-
-        return launch, lambda: last[0].block_until_ready()
+        return jax_call(self.module.gemm, [a, b])
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """torch.mm on the same operands, f32 as tf32; a gather's rows are picked out before."""
@@ -122,15 +114,6 @@ class Operator:
         left = a if self.a_major == "k" else a.mT
         right = b.mT if self.b_major == "k" else b
         return lambda: torch.mm(left, right, out=out)
-
-    def against(self, name: str, operands: list[torch.Tensor]) -> dict[str, tuple[Call, Call]]:
-        """A launch and a wait for each configuration of a further peer (`gemm_peers.PEERS`)."""
-        if name not in PEERS:
-            raise SystemExit(f"--against {name}: known are {', '.join(PEERS)}")
-        a, b = (operand[0] for operand in operands)
-        left = a if self.a_major == "k" else a.mT.contiguous()
-        right = b.mT.contiguous() if self.b_major == "k" else b
-        return PEERS[name](left, right)
 
     def work(self, size: Size) -> int:
         """Floating point operations."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from operators import TORCH, Call, Size, description, load
-from operators.jax_arrays import jax_call, jax_run
+from pipegen.measuring.operators import TORCH, Call, Size, description, load
+from pipegen.measuring.operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_)"
 UNIT = "TB/s"
@@ -73,7 +73,7 @@ class Operator:
     def work(self, size: Size) -> int:
         """Bytes of x and of the result; the weight is read once."""
         moved = TORCH[self.x_type].itemsize + TORCH[self.out_type].itemsize
-        return size["m"] * size["n"] * moved
+        return size["m"] * size["n"] * int(moved)
 
     def sizes(self) -> list[tuple[str, Size]]:
         """From the module's rows, its longest row and its stages."""

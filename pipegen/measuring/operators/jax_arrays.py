@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch tensors for emitted Pallas modules, and their results as torch tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from operators import Call
+from pipegen.measuring.operators import Call
 
 
 def to_jax(tensor: torch.Tensor) -> Any:
@@ -44,15 +45,21 @@ def jax_run(
     return from_jax(function(first, *others), dtype)
 
 
+def jax_launcher(
+    compiled: Callable[..., Any], sets: Sequence[Sequence[Any]]
+) -> tuple[list[Call], Call]:
+    """A call for each set of jax arrays, and the wait for the last that was launched."""
+    last: list[Any] = [compiled(*sets[0])]
+
+    def launch(arrays: Sequence[Any]) -> None:
+        last[0] = compiled(*arrays)
+
+    return [partial(launch, arrays) for arrays in sets], lambda: last[0].block_until_ready()
+
+
 def jax_call(function: Callable[..., Any], operands: list[torch.Tensor]) -> tuple[Call, Call]:
     """A call that runs the function once, and one that waits for all runs."""
     import jax
 
-    arrays = [to_jax(operand) for operand in operands]
-    compiled = jax.jit(function)
-    last: list[Any] = [compiled(*arrays)]
-
-    def run() -> None:
-        last[0] = compiled(*arrays)
-
-    return run, lambda: last[0].block_until_ready()
+    (call,), wait = jax_launcher(jax.jit(function), [[to_jax(operand) for operand in operands]])
+    return call, wait

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from operators import TORCH, Call, Size, description, load, poisoned
-from operators.jax_arrays import jax_call, jax_run
+from pipegen.measuring.operators import TORCH, Call, Size, description, load, output_of, poisoned
+from pipegen.measuring.operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_, add or index_select)"
 UNIT = "TB/s"
@@ -23,7 +23,7 @@ class Operator:
         self.pallas = text["kernel"]["backend"] == "pallas"
         # A JAX call costs the host much, and a fresh output of this size leaves gaps between
         # kernels: for Pallas it counts how long the kernels (and the peer's) themselves run.
-        self.clock = "device" if self.pallas else "host"
+        self.clock = "device" if self.pallas else "graph"
         dtype = text.get("dtype", {})
         self.x_type = dtype.get("a", "bf16")
         self.y_type = dtype.get("b", self.x_type)
@@ -76,13 +76,8 @@ class Operator:
         """One launch, and the wait for all."""
         if self.pallas:
             return jax_call(self.module.stream, operands)
-        out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.out_type])
+        out = output_of(operands, (size["m"], size["n"]), self.out_type)
         return lambda: self.module.stream(*operands, out), torch.cuda.synchronize
-
-    def compile_ahead(self) -> None:
-        """Compile before the GPU is this process's alone."""
-        if not self.pallas:
-            self.module.compile_stream()
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """A device copy, or torch.add; torch has nothing faster that moves these bytes."""
@@ -108,7 +103,7 @@ class Operator:
         elements = size["m"] * size["n"]
         moved = [TORCH[self.x_type], TORCH[self.out_type]]
         moved += [TORCH[self.y_type]] if self.y == "matrix" else []
-        return elements * sum(dtype.itemsize for dtype in moved)
+        return elements * sum(int(dtype.itemsize) for dtype in moved)
 
     def sizes(self) -> list[tuple[str, Size]]:
         """From the module's tile, cluster and stages."""

@@ -7,6 +7,7 @@ the layers of a model do; and both launch from CUDA graphs, because few tokens t
 a launch from Python.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Any
 
 import torch
 
-from operators import TORCH, Call, Size, description, load, poisoned
-from operators.jax_arrays import from_jax, to_jax
+from pipegen.measuring.operators import TORCH, Call, Size, description, load, poisoned
+from pipegen.measuring.operators.jax_arrays import from_jax, to_jax
 
 PEER = "cuBLAS (torch.mm, 16-bit weights)"
 UNIT = "TFLOP/s"
@@ -25,6 +26,9 @@ WEIGHT_BYTES = 256 << 20
 
 class Operator:
     """One mixed GEMM module with its types and groups."""
+
+    clock = "host"  # around graphs: see above
+    rotates = True  # launches take turns among copies of the weights already
 
     def __init__(self, path: Path) -> None:
         text = description(path)
@@ -122,7 +126,7 @@ class Operator:
             if next(turn) == 0:
                 last[0] = every(a, weights, scale)
 
-        return launch, lambda: jax.block_until_ready(last[0])
+        return launch, partial(_wait, last)
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """torch.mm on 16-bit weights."""
@@ -162,7 +166,7 @@ class Operator:
         return [(what, {"m": m, "n": n, "k": k, "l": batch}) for what, m, n, k, batch in chosen]
 
 
-def in_turn(calls: list[Call]) -> Call:
+def in_turn(calls: Sequence[Call]) -> Call:
     """A call that makes one of the calls after the other, each from a CUDA graph."""
     graphs = []
     for call in calls:
@@ -174,6 +178,11 @@ def in_turn(calls: list[Call]) -> Call:
         graphs.append((graph, call))  # the call holds the operands
     turns = cycle(graphs)
     return lambda: next(turns)[0].replay()
+
+
+def _wait(last: list[Any]) -> None:
+    for each in last[0]:
+        each.block_until_ready()
 
 
 def copies(weights: torch.Tensor) -> list[torch.Tensor]:
