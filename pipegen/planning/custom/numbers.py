@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from pipegen.arithmetic import (
     launch_registers,
     thread_producer_arrive_count,
 )
+from pipegen.barriers.rings import Step
 from pipegen.hardware import (
     HARDWARE,
     MBARRIER_BYTES,
@@ -19,7 +21,7 @@ from pipegen.hardware import (
     WARP,
     WARPGROUP,
 )
-from pipegen.planning.custom.graph import Graph, Order, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import WGMMA, Graph, Order, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 1
@@ -27,6 +29,7 @@ FEWEST_STAGES = 1
 MOST_AUTO_STAGES = 4
 NAMED_BARRIERS = 15  # id 0 is __syncthreads (PTX ISA, "barrier")
 MOST_THREADS = 1024
+MOST_PANELS = 2
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Numbers:
 
     def copied_bytes(self, part: Part) -> int:
         """Bytes of one tile that a copy moves."""
-        return elements(part, self.graph.tile) * DTYPE[part.dtype].bytes
+        return elements(part, self.graph.extents) * DTYPE[part.dtype].bytes
 
     def stage_bytes(self, ring: Ring) -> int:
         """Bytes of one stage."""
@@ -80,11 +83,19 @@ class Numbers:
 
     def stages(self, ring: Ring) -> int:
         """The stages of a ring."""
-        return self.auto_stages if ring.stages is None else ring.stages
+        return self.stages_with(ring, self.auto_stages)
+
+    def stages_with(self, ring: Ring, auto_stages: int) -> int:
+        """The stages of a ring if those that say nothing have so many."""
+        return auto_stages if ring.stages is None else ring.stages
+
+    def every(self, end: Ring | RoleNode) -> str:
+        """How often a stage is filled, or a role takes a step."""
+        return f"once a {end.every}"
 
     def total(self, auto_stages: int) -> int:
         """SMEM of a block if the rings that say nothing have so many stages."""
-        counts = {r.name: auto_stages if r.stages is None else r.stages for r in self.graph.rings}
+        counts = {ring.name: self.stages_with(ring, auto_stages) for ring in self.graph.rings}
         barriers = MBARRIER_BYTES * (
             2 * sum(counts.values()) + sum(o.depth * o.groups for o in self.graph.orders)
         )
@@ -129,7 +140,7 @@ class Numbers:
     def own_parts(self, ring: Ring, source: str) -> tuple[Part, ...]:
         """What one of a ring's sources puts into a stage."""
         role = self.graph.role(source)
-        if role.kind == "thread":
+        if role.kind in ("thread", WGMMA):
             return ring.parts
         return tuple(part for part in ring.parts if part in role.reads)
 
@@ -172,3 +183,46 @@ class Numbers:
         """Arrivals of one reader."""
         warps = self.graph.role(target).warps
         return 1 if self.pallas else elected_consumer_arrive_count(warps)
+
+    def cases(self) -> Iterator[tuple[str, dict[str, list[Step]]]]:
+        """Steps of all roles, for panels of one tile up to more than the deepest ring holds."""
+        deepest = max(self.stages(ring) + ring.credits for ring in self.graph.rings)
+        for tiles in range(1, deepest + 3):
+            yield f"with {tiles} tiles a panel", self.steps(tiles)
+
+    def steps(self, tiles: int) -> dict[str, list[Step]]:
+        """What each role does with panels of so many tiles, in the order of the emitted loops."""
+        return {
+            role.name: [step for _ in range(MOST_PANELS) for step in panel_steps(role, tiles)]
+            for role in self.graph.roles
+        }
+
+
+def panel_steps(role: RoleNode, tiles: int) -> list[Step]:
+    """One panel of a role: stages of the panel around the loop over its tiles."""
+    panel_in = tuple(ring.name for ring in role.inputs if ring.every == "panel")
+    panel_out = tuple(ring.name for ring in role.outputs if ring.every == "panel")
+    if role.every == "panel":
+        return [Step(panel_in, panel_out, panel_out, panel_in)]
+    tile_in = tuple(ring.name for ring in role.inputs if ring.every == "tile")
+    tile_out = tuple(ring.name for ring in role.outputs if ring.every == "tile")
+    turns = (role.order.name,) if role.order else ()
+    each = Step(tile_in, tile_out, tile_out, tile_in, turns)
+    if role.kind != "thread":
+        # A mover has its panel's stage on the way before the first tile's.
+        return [Step(panel_in, panel_out, panel_out, panel_in), *[each] * tiles]
+    if role.order:
+        return [each] * tiles
+    # What is kept over the panel is given on behind its last tile.
+    begin = [
+        Step((), (ring.name,), (ring.name,), ())
+        for ring in role.outputs
+        for _ in range(ring.credits)
+    ]
+    end = [
+        Step((ring.name,), (), (), (ring.name,))
+        for ring in role.inputs
+        for _ in range(ring.credits)
+    ]
+    last = Step((), panel_out, panel_out, panel_in)
+    return [*begin, Step(takes=panel_in), *[each] * tiles, *end, last]
