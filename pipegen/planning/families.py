@@ -48,10 +48,8 @@ MIXED_RULES = frozenset(
 )
 
 # [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
-PRODUCT_RULES = frozenset(
-    ("PG266", "PG270", "PG271", "PG272", "PG273", "PG274", "PG276", "PG278", "PG279")
-)
-CUSTOM_RULES = PRODUCT_RULES - {"PG279"} | {"PG265", "PG267", "PG275"}
+PRODUCT_RULES = frozenset(f"PG{number}" for number in (*range(270, 275), 276, 278, 279))
+CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277), 278))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}

@@ -5,8 +5,7 @@ What it checks
     That cluster.shape is [1, 1], [2, 1] or [1, 2]; that peer and multicast stand in a cluster; that
     a ring of the peer is filled by a body and taken by one; that what is loaded for both CTAs is
     the same for both, by TMA, in halves that begin at a multiple of 128 B; and that where two CTAs
-    share a panel, nothing depends on the order of its tiles or is written once a panel. That a
-    graph with products asks for neither clusters nor orders nor credits.
+    share a panel, nothing depends on the order of its tiles or is written once a panel.
 
 Why
     PipelineAsync arrives at the barrier of another CTA (producer_mask, consumer_mask), and a thread
@@ -27,7 +26,6 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
 from pipegen.hardware import TMA_SMEM_ALIGNMENT
-from pipegen.planning.custom.beyond import asked_beyond
 from pipegen.planning.custom.graph import Graph, Ring
 from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.reading import read_graph
@@ -39,16 +37,6 @@ NAMES = {(2, 1): "M", (1, 2): "N"}
 def check(description: KernelDescription) -> Iterator[Problem]:
     graph = read_graph(description)
     if graph is None:
-        return
-    if graph.multiplies:
-        for key, value in asked_beyond(description, graph).items():
-            yield Problem(
-                "a graph that multiplies has one CTA's rings, forward and without turns",
-                key,
-                value,
-                "no value",
-                "leave it out",
-            )
         return
     if graph.cluster not in SHAPES:
         yield Problem(

@@ -30,7 +30,7 @@ from pipegen.errors import Problem
 from pipegen.planning.custom.graph import Graph, Ring
 from pipegen.planning.custom.models import find_alone, find_together
 from pipegen.planning.custom.numbers import Numbers
-from pipegen.planning.custom.product_numbers import numbers_for
+from pipegen.planning.custom.product_numbers import ProductNumbers, numbers_for
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
@@ -61,12 +61,20 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         ring, found = lonely
         yield _hang(numbers, ring.name, found, "")
         return
-    for when, steps in numbers.cases():
-        found_together = find_together(numbers, steps)
+    if isinstance(numbers, ProductNumbers) and not numbers.formed:
+        return  # rule PG278 says why
+    for tiles in tile_counts(numbers):
+        found_together = find_together(numbers, tiles)
         if found_together is not None:
             name = waiting_ring(graph, found_together)
-            yield _hang(numbers, name, found_together, f"{when} ")
+            yield _hang(numbers, name, found_together, f"{numbers.case(tiles)} ")
             return
+
+
+def tile_counts(numbers: Numbers) -> range:
+    """Tiles of a panel to try: from 1 to more than the deepest ring holds."""
+    deepest = max(numbers.stages(ring) + ring.credits for ring in numbers.graph.rings)
+    return range(1, deepest + 3)
 
 
 def waiting_ring(graph: Graph, found: Finding) -> str:
@@ -118,4 +126,4 @@ def _passes(numbers: Numbers, back: Ring, stages: int) -> bool:
     rings = {r.name: replace(r, stages=numbers.stages(r)) for r in numbers.graph.rings}
     rings[back.name] = replace(back, stages=stages)
     tried = replace(numbers, graph=numbers.graph.with_rings(rings))
-    return not any(find_together(tried, steps) for _, steps in tried.cases())
+    return not any(find_together(tried, tiles) for tiles in tile_counts(tried))

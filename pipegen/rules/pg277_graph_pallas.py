@@ -22,7 +22,6 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
-from pipegen.planning.custom.beyond import asked_beyond
 from pipegen.planning.custom.graph import Graph, RoleNode
 from pipegen.planning.custom.reading import read_graph
 
@@ -81,7 +80,16 @@ def _role(role: RoleNode) -> Iterator[Problem]:
 
 def _between(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
     """Orders, clusters and credits, which the CuTe DSL's template has."""
-    for key, value in asked_beyond(description, graph).items():
+    asked: dict[str, object] = {}
+    if graph.clustered:
+        asked["cluster.shape"] = list(graph.cluster)
+    for name, ring in description.pipeline.items():
+        for key in ("credits", "multicast", "peer"):
+            if getattr(ring, key):
+                asked[f"pipeline.{name}.{key}"] = getattr(ring, key)
+    for order in graph.orders:
+        asked[f"order.{order.name}.roles"] = ", ".join(order.roles)
+    for key, value in asked.items():
         yield Problem(
             "the Pallas template writes no such thing",
             key,

@@ -32,7 +32,14 @@ from pipegen.planning.custom.products import (
     product_of,
     results,
 )
-from pipegen.planning.custom.reading import SHAPES, multiplies, read_graph, shape_of, words_of
+from pipegen.planning.custom.reading import (
+    SHAPES,
+    apart,
+    multiplies,
+    read_graph,
+    shape_of,
+    words_of,
+)
 
 OPERANDS = ("bf16", "f16")
 # Names of the emitted file that only a graph which multiplies has.
@@ -72,6 +79,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             'kernel.backend = "cute"',
         )
         return
+    for key, value in apart(description).items():
+        yield Problem(
+            "turns, clusters and credits are of graphs that multiply nothing",
+            key,
+            value,
+            "no value",
+            "leave the key out",
+        )
     yield from _names(description)
     graph = read_graph(description)
     if graph is None:

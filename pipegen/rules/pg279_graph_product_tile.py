@@ -10,7 +10,8 @@ What it checks
 Why
     One wgmma is 64 rows of a warpgroup, N columns and 32 bytes of K (PTX ISA, "wgmma.mma_async",
     shapes). Its accumulators are registers: what does not fit spills to local memory between
-    wgmmas, which serializes them, silently.
+    wgmmas, which serializes them, silently. A thread's part of a swizzled tile that crosses the
+    swizzle's units is not where a layout says: 96 columns, 3 a lane, were wrong on an H200.
 
 Example
     tile.m = 64 with two warpgroups: each would have 32 rows.
@@ -33,9 +34,11 @@ from pipegen.hardware import (
 from pipegen.planning.custom.graph import WGMMA, Part, RoleNode, elements
 from pipegen.planning.custom.product_bodies import made_parts, taken_parts
 from pipegen.planning.custom.product_numbers import (
+    ATOM_ROWS,
     BESIDE_ACCUMULATORS,
     ProductNumbers,
     numbers_for,
+    whole_rows,
 )
 from pipegen.planning.custom.products import Product, product_of
 from pipegen.planning.custom.reading import read_graph
@@ -48,6 +51,7 @@ COLUMNS_STEP, MOST_COLUMNS = 8, 256
 # they spilled, and of 80 (CuTe DSL 4.8.1).
 BESIDE_PARTS = 16
 WARPS = (1, 2, 4, 8, 16)
+COLUMNS = (32, 64, 128, 256)  # that 32 lanes share, each with 1, 2, 4 or 8
 DTYPES = ("bf16", "f16", "f32", "i8")
 
 
@@ -156,22 +160,27 @@ def _threads(numbers: ProductNumbers, role: RoleNode) -> Iterator[Problem]:
             return
         rows = extents[part.dims[0]] if part.dims[0] == "M" or len(part.dims) == 2 else 1
         columns = extents[part.dims[-1]] if part.dims != ("M",) else 1
-        if rows > 1 and rows % role.warps:
+        if rows > 1 and not whole_rows(rows, role.warps):
+            fitting = [
+                each for each in range(8, TMA_BOX_MAX + 1, 8) if whole_rows(each, role.warps)
+            ]
             yield Problem(
-                f"the {role.warps} warps of {role.name} share the rows of {part.name}",
+                f"the {role.warps} warps of {role.name} share the rows of {part.name}, each with "
+                f"1, 2, 4 or multiples of {ATOM_ROWS}, as a swizzle's rows are",
                 f"tile.{part.dims[0].lower()}",
                 rows,
-                f"multiples of {role.warps}",
-                nearest_number(rows, range(role.warps, 2 * TMA_BOX_MAX, role.warps)),
+                listing((*fitting[:8], "...")),
+                nearest_number(rows, fitting),
             )
             return
-        if columns > 1 and columns % WARP:
+        if columns > 1 and columns not in COLUMNS:
             yield Problem(
-                f"the 32 lanes of a warp of {role.name} share the columns of {part.name}",
+                f"the 32 lanes of a warp of {role.name} share the columns of {part.name}, each "
+                "with a power of two of them, which a swizzle leaves together",
                 f"tile.{part.dims[-1].lower()}",
                 columns,
-                f"multiples of {WARP}",
-                nearest_number(columns, range(WARP, TMA_BOX_MAX + 1, WARP)),
+                listing(COLUMNS),
+                nearest_number(columns, COLUMNS),
             )
             return
     yield from _held(numbers, role)

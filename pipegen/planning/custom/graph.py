@@ -126,9 +126,9 @@ class Graph:
     tensors: tuple[Part, ...]
     tile: tuple[int, int]
     written: frozenset[str] = field(default_factory=frozenset)
-    depths: tuple[int, int] = (0, 0)
     orders: tuple[Order, ...] = ()
     cluster: tuple[int, int] = (1, 1)
+    depths: tuple[int, int] = (0, 0)
 
     @property
     def extents(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ Every group of threads is an agent: a role, each group of an order, and in a clu
 CTAs. Pure functions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pipegen.barriers import End, Finding, RingModel, TurnsModel, find_in_ring, find_in_roles
@@ -13,7 +13,9 @@ from pipegen.barriers.rings import Step
 from pipegen.hardware import WARP
 from pipegen.planning.custom.graph import Graph, Order, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.product_numbers import ProductNumbers
 
+MOST_PANELS = 2
 # A deep ring does no more than one of this many stages does, and takes longer to try.
 MODELLED_STAGES = 2
 
@@ -134,19 +136,19 @@ def find_in_turn(numbers: Numbers, ring: Ring, orders: list[Order]) -> Finding |
     return find_in_roles([model], steps, every_order=True, turns=turns)
 
 
-def find_together(numbers: Numbers, steps: Mapping[str, list[Step]]) -> Finding | None:
-    """The fault of all roles together, that do these steps in each CTA."""
+def find_together(numbers: Numbers, tiles: int) -> Finding | None:
+    """The fault of all roles together, for panels of so many tiles (of a CTA)."""
     ctas = (0, 1) if numbers.graph.clustered else (0,)
     rings = [model for ring in numbers.graph.rings for model in models(numbers, ring, ctas)]
-    agents = {
+    steps = {
         at(name, cta, ctas): passes
         for cta in ctas
-        for name, passes in steps_of(numbers.graph, steps, cta, ctas)
+        for name, passes in steps_of(numbers, tiles, cta, ctas)
     }
     turns = [
         turns_model(numbers, order, cta, ctas) for order in numbers.graph.orders for cta in ctas
     ]
-    return find_in_roles(rings, agents, turns=turns)
+    return find_in_roles(rings, steps, turns=turns)
 
 
 def at(name: str, cta: int, ctas: tuple[int, ...]) -> str:
@@ -191,9 +193,10 @@ def turns_model(numbers: Numbers, order: Order, cta: int, ctas: tuple[int, ...])
 
 
 def steps_of(
-    graph: Graph, steps: Mapping[str, list[Step]], cta: int, ctas: tuple[int, ...]
+    numbers: Numbers, tiles: int, cta: int, ctas: tuple[int, ...]
 ) -> Iterator[tuple[str, list[Step]]]:
-    """What each agent of a CTA does of its role's steps."""
+    """What each agent does with panels of so many tiles, in the order of the emitted loops."""
+    graph = numbers.graph
 
     def here(names: tuple[str, ...], takes: bool) -> tuple[str, ...]:
         """The rings of this CTA; what is taken from the peer's ring is the other one's."""
@@ -212,7 +215,45 @@ def steps_of(
                 here(step.releases, True),
                 here(step.turns, False),
             )
-            for step in steps[role.name]
+            for _ in range(MOST_PANELS)
+            for step in passes_of(numbers, role, tiles)
         ]
         for name, first, every in groups_of(graph, role):
             yield name, passes[first::every]
+
+
+def passes_of(numbers: Numbers, role: RoleNode, tiles: int) -> list[Step]:
+    """One panel of a role; where roles multiply, one tile of the results, its loops in it."""
+    if isinstance(numbers, ProductNumbers):
+        return numbers.loop(role, 0, tiles)
+    return panel_steps(role, tiles)
+
+
+def panel_steps(role: RoleNode, tiles: int) -> list[Step]:
+    """One panel of a role: stages of the panel around the loop over its tiles."""
+    panel_in = tuple(ring.name for ring in role.inputs if ring.every == "panel")
+    panel_out = tuple(ring.name for ring in role.outputs if ring.every == "panel")
+    if role.every == "panel":
+        return [Step(panel_in, panel_out, panel_out, panel_in)]
+    tile_in = tuple(ring.name for ring in role.inputs if ring.every == "tile")
+    tile_out = tuple(ring.name for ring in role.outputs if ring.every == "tile")
+    turns = (role.order.name,) if role.order else ()
+    each = Step(tile_in, tile_out, tile_out, tile_in, turns)
+    if role.kind != "thread":
+        # A mover has its panel's stage on the way before the first tile's.
+        return [Step(panel_in, panel_out, panel_out, panel_in), *[each] * tiles]
+    if role.order:
+        return [each] * tiles
+    # What is kept over the panel is given on behind its last tile.
+    begin = [
+        Step((), (ring.name,), (ring.name,), ())
+        for ring in role.outputs
+        for _ in range(ring.credits)
+    ]
+    end = [
+        Step((ring.name,), (), (), (ring.name,))
+        for ring in role.inputs
+        for _ in range(ring.credits)
+    ]
+    last = Step((), panel_out, panel_out, panel_in)
+    return [*begin, Step(takes=panel_in), *[each] * tiles, *end, last]

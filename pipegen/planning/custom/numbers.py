@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +11,6 @@ from pipegen.arithmetic import (
     launch_registers,
     thread_producer_arrive_count,
 )
-from pipegen.barriers.rings import Step
 from pipegen.hardware import (
     HARDWARE,
     MBARRIER_BYTES,
@@ -29,7 +27,6 @@ FEWEST_STAGES = 1
 MOST_AUTO_STAGES = 4
 NAMED_BARRIERS = 15  # id 0 is __syncthreads (PTX ISA, "barrier")
 MOST_THREADS = 1024
-MOST_PANELS = 2
 
 
 @dataclass(frozen=True)
@@ -184,45 +181,6 @@ class Numbers:
         warps = self.graph.role(target).warps
         return 1 if self.pallas else elected_consumer_arrive_count(warps)
 
-    def cases(self) -> Iterator[tuple[str, dict[str, list[Step]]]]:
-        """Steps of all roles, for panels of one tile up to more than the deepest ring holds."""
-        deepest = max(self.stages(ring) + ring.credits for ring in self.graph.rings)
-        for tiles in range(1, deepest + 3):
-            yield f"with {tiles} tiles a panel", self.steps(tiles)
-
-    def steps(self, tiles: int) -> dict[str, list[Step]]:
-        """What each role does with panels of so many tiles, in the order of the emitted loops."""
-        return {
-            role.name: [step for _ in range(MOST_PANELS) for step in panel_steps(role, tiles)]
-            for role in self.graph.roles
-        }
-
-
-def panel_steps(role: RoleNode, tiles: int) -> list[Step]:
-    """One panel of a role: stages of the panel around the loop over its tiles."""
-    panel_in = tuple(ring.name for ring in role.inputs if ring.every == "panel")
-    panel_out = tuple(ring.name for ring in role.outputs if ring.every == "panel")
-    if role.every == "panel":
-        return [Step(panel_in, panel_out, panel_out, panel_in)]
-    tile_in = tuple(ring.name for ring in role.inputs if ring.every == "tile")
-    tile_out = tuple(ring.name for ring in role.outputs if ring.every == "tile")
-    turns = (role.order.name,) if role.order else ()
-    each = Step(tile_in, tile_out, tile_out, tile_in, turns)
-    if role.kind != "thread":
-        # A mover has its panel's stage on the way before the first tile's.
-        return [Step(panel_in, panel_out, panel_out, panel_in), *[each] * tiles]
-    if role.order:
-        return [each] * tiles
-    # What is kept over the panel is given on behind its last tile.
-    begin = [
-        Step((), (ring.name,), (ring.name,), ())
-        for ring in role.outputs
-        for _ in range(ring.credits)
-    ]
-    end = [
-        Step((ring.name,), (), (), (ring.name,))
-        for ring in role.inputs
-        for _ in range(ring.credits)
-    ]
-    last = Step((), panel_out, panel_out, panel_in)
-    return [*begin, Step(takes=panel_in), *[each] * tiles, *end, last]
+    def case(self, tiles: int) -> str:
+        """What the model of the barriers tried, for the message of rule PG274."""
+        return f"with {tiles} tiles a panel"

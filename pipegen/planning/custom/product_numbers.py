@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a custom kernel that multiplies: swizzled stages, accumulators, steps of loops."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +15,7 @@ from pipegen.hardware import (
     WARP,
 )
 from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode, elements
-from pipegen.planning.custom.numbers import MOST_PANELS, Numbers
+from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.products import (
     Product,
     loops,
@@ -30,8 +29,16 @@ from pipegen.vocabulary import DTYPE
 # Registers of a thread beside its accumulators, or beside its part of a tile: addresses, counters,
 # what is rounded. Of 96, 64 + 26 did and 80 + 26 spilled (CuTe DSL 4.8.1).
 BESIDE_ACCUMULATORS = 32
+ATOM_ROWS = 8  # a swizzle's rows (PTX, "wgmma", swizzling modes)
 # Stages of a ring that says nothing, outside the innermost loop: its tiles are large, and few.
 OUTER_STAGES, BETWEEN_STAGES = 1, 2
+
+
+def whole_rows(rows: int, parts: int) -> bool:
+    """Whether so many warps (times slabs) share a swizzled tile's rows: each has whole atoms of
+    ATOM_ROWS, or 1, 2 or 4 rows of one."""
+    each = rows // parts
+    return rows % parts == 0 and (each % ATOM_ROWS == 0 or each in (1, 2, 4))
 
 
 def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
@@ -124,25 +131,19 @@ class ProductNumbers(Numbers):
         most = max(elements(part, self.graph.extents) for part in matrices) // (WARP * role.warps)
         rows = min(self.graph.extents[part.dims[0]] for part in matrices)
         slabs = 1
-        while most > room * slabs and rows % (2 * slabs * role.warps) == 0:
+        while most > room * slabs and whole_rows(rows, 2 * slabs * role.warps):
             slabs *= 2
         return slabs
 
-    def cases(self) -> Iterator[tuple[str, dict[str, list[Step]]]]:
-        """Steps of all roles, for one step of each loop up to more than the deepest ring holds."""
-        most = max(self.stages(ring) for ring in self.graph.rings) + 3
-        if any(role.kind == WGMMA and product_of(role) is None for role in self.graph.roles):
-            return  # rule PG278 says why
-        for count in range(1, most):
-            words = " and ".join(f"{count} steps of {symbol}" for symbol in self.nest)
-            yield f"with {words or '1 step'} a tile", self.steps(count)
+    @property
+    def formed(self) -> bool:
+        """Whether every role that multiplies has its two operands (else rule PG278 says why)."""
+        return all(role.kind != WGMMA or product_of(role) for role in self.graph.roles)
 
-    def steps(self, tiles: int) -> dict[str, list[Step]]:
-        """What each role does with tiles of so many steps in every loop, in the emitted order."""
-        return {
-            role.name: [step for _ in range(MOST_PANELS) for step in self.loop(role, 0, tiles)]
-            for role in self.graph.roles
-        }
+    def case(self, tiles: int) -> str:
+        """What the model of the barriers tried, for the message of rule PG274."""
+        words = " and ".join(f"{tiles} steps of {symbol}" for symbol in self.nest)
+        return f"with {words or '1 step'} a tile"
 
     def loop(self, role: RoleNode, depth: int, count: int) -> list[Step]:
         """One pass of a role through the loop of that depth."""

@@ -122,8 +122,8 @@ def product_values(
         "shapes": listing_of_shapes(graph.tensors),
         "unit": unit,
         "whole_columns": unit > 1,
-        "swaps": False,
         "exact": False,
+        "swaps": False,  # of clusters
         "close": True,
         "tolerance": tolerance(numbers),
         "check_sizes": check_sizes(symbols, columns, unit),

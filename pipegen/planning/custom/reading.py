@@ -248,32 +248,34 @@ def read_graph(description: KernelDescription) -> Graph | None:
     )
     written = frozenset(name for names in words.writes.values() for name in names)
     tile = (description.tile.m or 0, description.tile.n or 0)
+    depths = (description.tile.k or 0, description.tile.p or 0)
     return Graph(
         placed(roles),
         tuple(rings.values()),
         tuple(tensors.values()),
         tile,
         written,
-        (description.tile.k or 0, description.tile.p or 0),
         orders,
         description.cluster.shape or (1, 1),
+        depths,
     )
 
 
 def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
     """The roles in the order of their warps.
 
-    Those that compute come first, so that they begin at a multiple of four warps; groups that take
-    turns stand side by side, so that a warp's place says whose turn is its own.
+    Those that compute come first, so that they begin at a multiple of four warps, and those that
+    multiply before them; groups that take turns stand side by side, so that a warp's place says
+    whose turn is its own.
     """
-    level = {WGMMA: 0, "tma": 2, "tma_store": 2}
     first: dict[str, int] = {}
     for index, role in enumerate(roles):
         first.setdefault(role.order.name if role.order else role.name, index)
+    kinds = {WGMMA: 0, "tma": 2, "tma_store": 2}
 
     def place(role: RoleNode) -> tuple[int, int, int]:
         if role.order is None:
-            return level.get(role.kind, 1), first[role.name], 0
+            return kinds.get(role.kind, 1), first[role.name], 0
         return 1, first[role.order.name], role.order.roles.index(role.name)
 
     return tuple(sorted(roles, key=place))
@@ -292,10 +294,25 @@ def _no_products(description: KernelDescription) -> bool:
     """Whether the graph multiplies where nothing can, or has symbols of products without any."""
     kernel = description.kernel
     if multiplies(description):
-        return (kernel.backend, kernel.arch) != ("cute", "sm_90a")
+        return (kernel.backend, kernel.arch) != ("cute", "sm_90a") or bool(apart(description))
     shapes = [tensor.shape for tensor in description.tensor.values()]
     shapes += [ring.shape for ring in description.pipeline.values() if ring.shape is not None]
     return any({"K", "P"} & set(shape) for shape in shapes)
+
+
+def apart(description: KernelDescription) -> dict[str, object]:
+    """Keys, with their values, that a graph which multiplies has no template for."""
+    found: dict[str, object] = {f"order.{name}": "a table" for name in description.order}
+    if description.cluster.shape not in (None, (1, 1)):
+        found["cluster.shape"] = list(description.cluster.shape or ())
+    for name, ring in description.pipeline.items():
+        for key in ("credits", "multicast", "peer"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = getattr(ring, key)
+    for name, role in description.role.items():
+        if role.turn is not None:
+            found[f"role.{name}.turn"] = role.turn
+    return found
 
 
 def _reads(kinds: Iterable[str]) -> str:
