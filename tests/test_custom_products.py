@@ -18,6 +18,7 @@ from pipegen.description_file import description_from_data, load_description, pa
 from pipegen.errors import InputError
 from pipegen.planning import plan
 from pipegen.planning.custom.draw import draw_text
+from pipegen.planning.custom.models import alone, find_alone, find_together, models, steps_of
 from pipegen.planning.custom.product_bodies import product_expected
 from pipegen.planning.custom.product_numbers import ProductNumbers
 from pipegen.planning.custom.products import loops, product_of, result_dims, results
@@ -39,6 +40,12 @@ def numbers_of(path_or_text) -> ProductNumbers:
     graph = read_graph(plan(read).description)
     assert graph is not None
     return ProductNumbers(graph, "sm_90a")
+
+
+def modelled(numbers: ProductNumbers, count: int):
+    """Rings and steps for the model, for so many steps of each loop."""
+    rings = [model for ring in numbers.graph.rings for model in models(numbers, ring, (0,))]
+    return rings, dict(steps_of(numbers, count, 0, (0,)))
 
 
 def text_of(path: Path) -> str:
@@ -173,15 +180,14 @@ def test_with_one_stage_nothing_is_held():
 def test_holding_the_only_stage_would_hang():
     """What the release distance is chosen for: the model finds the hang if it is not."""
     numbers = numbers_of(BIAS)
-    rings = [numbers.together(ring) for ring in numbers.graph.rings]
 
     class Late(ProductNumbers):
         def release_distance(self, role):
             return 1
 
     late = Late(numbers.graph, "sm_90a")
-    assert find_in_roles(rings, numbers.steps(3)) is None
-    found = find_in_roles(rings, late.steps(3))
+    assert find_together(numbers, 3) is None
+    found = find_together(late, 3)
     assert found is not None
     assert found.kind == "deadlock"
     assert "multiply waits (waits for stage 0 of x, lap 1" in found.message
@@ -190,18 +196,16 @@ def test_holding_the_only_stage_would_hang():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_barriers_of_each_example(path):
     numbers = numbers_of(path)
-    rings = [numbers.together(ring) for ring in numbers.graph.rings]
-    for ring in numbers.graph.rings:
-        assert find_in_ring(numbers.alone(ring)) is None
-    for _, steps in numbers.cases():
-        assert find_in_roles(rings, steps) is None
+    assert find_alone(numbers) is None
+    for count in range(1, 7):
+        assert find_together(numbers, count) is None
 
 
 def test_unequal_trips_hang_in_the_model():
     """A convert that leaves out one step of a tile: multiply waits for it for ever."""
     numbers = numbers_of(CONVERT)
-    rings = [numbers.together(ring) for ring in numbers.graph.rings]
-    steps = numbers.steps(4)
+    rings, steps = modelled(numbers, 4)
+    assert find_in_roles(rings, steps) is None
     steps["convert"].remove(next(step for step in steps["convert"] if step.takes))
     found = find_in_roles(rings, steps)
     assert found is not None
@@ -211,9 +215,9 @@ def test_unequal_trips_hang_in_the_model():
 @pytest.mark.parametrize(("end", "count"), [("full_count", 129), ("empty_count", 9)])
 def test_a_wrong_count_at_wgmmas_ring_is_found(end, count):
     numbers = numbers_of(CONVERT)
-    alone = numbers.alone(numbers.graph.ring("wide"))
-    assert find_in_ring(alone) is None
-    found = find_in_ring(replace(alone, **{end: count}))
+    wide = alone(numbers, numbers.graph.ring("wide"))
+    assert find_in_ring(wide) is None
+    found = find_in_ring(replace(wide, **{end: count}))
     assert found is not None
     assert found.kind == "deadlock"
 
