@@ -33,6 +33,7 @@ from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
 from pipegen.planning.stream.threads import plan_stream_threads
 from pipegen.planning.stream.threads_sizes import fill_stream_threads
+from pipegen.planning.task_scheduling.gemm_sm90 import plan_ts_gemm_sm90
 from pipegen.planning.variants import template_of
 
 # What the user gave, the same with its defaults, the module's name, the template's file.
@@ -109,6 +110,7 @@ FAMILIES: dict[str, Family] = {
     "stream_threads": Family(
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
+    "ts_gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_ts_gemm_sm90),
     "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
     "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
     "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
