@@ -33,7 +33,10 @@ from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
 from pipegen.planning.stream.threads import plan_stream_threads
 from pipegen.planning.stream.threads_sizes import fill_stream_threads
+from pipegen.planning.task_scheduling.gemm_sm100 import plan_ts_gemm_sm100
 from pipegen.planning.task_scheduling.gemm_sm90 import plan_ts_gemm_sm90
+from pipegen.planning.task_scheduling.stream import plan_ts_stream
+from pipegen.planning.task_scheduling.stream_sizes import fill_ts_stream
 from pipegen.planning.variants import template_of
 
 # What the user gave, the same with its defaults, the module's name, the template's file.
@@ -50,6 +53,7 @@ MIXED_RULES = frozenset(
 # [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
 CUSTOM_RULES = frozenset(("PG270", "PG271", "PG272", "PG274", "PG273", "PG275", "PG276"))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
+TS_STREAM_RULES = frozenset(("PG210", "PG212", "PG290", "PG291", "PG292"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 
@@ -111,6 +115,15 @@ FAMILIES: dict[str, Family] = {
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
     "ts_gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_ts_gemm_sm90),
+    "ts_gemm_sm100": Family(
+        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_ts_gemm_sm100
+    ),
+    "ts_gemm_sm100_clc": Family(
+        ("tma", "mma", "epilogue", "scheduler"), GEMM_SM100_RULES, fill_gemm, plan_ts_gemm_sm100
+    ),
+    "ts_stream": Family(
+        ("producer", "consumer"), TS_STREAM_RULES, fill_ts_stream, plan_ts_stream
+    ),
     "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
     "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
     "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
