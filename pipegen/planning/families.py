@@ -33,8 +33,8 @@ from pipegen.planning.stream.defaults import fill_stream
 from pipegen.planning.stream.plan import plan_stream_tma
 from pipegen.planning.stream.threads import plan_stream_threads
 from pipegen.planning.stream.threads_sizes import fill_stream_threads
-from pipegen.planning.task_scheduling.gemm_sm100 import plan_ts_gemm_sm100
 from pipegen.planning.task_scheduling.gemm_sm90 import plan_ts_gemm_sm90
+from pipegen.planning.task_scheduling.gemm_sm100 import plan_ts_gemm_sm100
 from pipegen.planning.task_scheduling.stream import plan_ts_stream
 from pipegen.planning.task_scheduling.stream_sizes import fill_ts_stream
 from pipegen.planning.variants import template_of
@@ -119,11 +119,12 @@ FAMILIES: dict[str, Family] = {
         ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_ts_gemm_sm100
     ),
     "ts_gemm_sm100_clc": Family(
-        ("tma", "mma", "epilogue", "scheduler"), GEMM_SM100_RULES, fill_gemm, plan_ts_gemm_sm100
+        ("tma", "mma", "epilogue", "scheduler"),
+        GEMM_SM100_RULES,
+        fill_gemm,
+        plan_ts_gemm_sm100,
     ),
-    "ts_stream": Family(
-        ("producer", "consumer"), TS_STREAM_RULES, fill_ts_stream, plan_ts_stream
-    ),
+    "ts_stream": Family(("producer", "consumer"), TS_STREAM_RULES, fill_ts_stream, plan_ts_stream),
     "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
     "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
     "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),

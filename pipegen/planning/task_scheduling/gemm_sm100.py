@@ -8,15 +8,16 @@ is who stores, who arrives, and where SMEM's parts lie.
 from dataclasses import replace
 
 from pipegen.description import KernelDescription
-from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARP
+from pipegen.hardware import HARDWARE, WARP
 from pipegen.planning.gemm_sm90_cute_template import KIB
 from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
 from pipegen.planning.gemm_sm100_cute_numbers import EPILOGUE_WARPS
 from pipegen.planning.model import Number, Plan, RolePlan
 from pipegen.planning.smem import smem_of
-from pipegen.planning.smem_sm100 import ANSWER_BYTES, TMEM_ADDRESS_BYTES, cta_group_of
+from pipegen.planning.smem_sm100 import cta_group_of
+from pipegen.planning.task_scheduling.gemm_layout import gemm_layout
 from pipegen.planning.task_scheduling.gemm_sm90 import epilogue_numbers
-from pipegen.planning.task_scheduling.layout import Region, lay_out, layout_numbers, restated
+from pipegen.planning.task_scheduling.layout import layout_numbers, restated
 from pipegen.planning.task_scheduling.words import (
     arrives_word,
     dependency_words,
@@ -54,19 +55,7 @@ def plan_ts_gemm_sm100(
         full, empty = counts.get(each.name, (each.full_arrive_count, each.empty_arrive_count))
         stated = replace(each, construct=CLASS[each.name])
         pipelines.append(replace(stated, full_arrive_count=full, empty_arrive_count=empty))
-    stages = {each.name: each.stages for each in pipelines}
     epilogue = next(each for each in pipelines if each.name == "epilogue")
-    answers = [Region("answers", ANSWER_BYTES * stages["scheduler"], ANSWER_BYTES)] if clc else []
-    layout = lay_out(
-        (
-            Region("a", stages["mainloop"] * budget.a_bytes, SWIZZLE_128B_ALIGNMENT),
-            Region("b", stages["mainloop"] * budget.b_bytes, SWIZZLE_128B_ALIGNMENT),
-            Region("out", epilogue.stages * epilogue.stage_bytes, SWIZZLE_128B_ALIGNMENT),
-            *answers,
-            Region("tmem_address", TMEM_ADDRESS_BYTES, TMEM_ADDRESS_BYTES),
-        ),
-        stages.values(),
-    )
     most = hardware.max_registers_per_thread
     loads = RolePlan("load", 0, WARP, most, "one warp issues all TMA loads")
     stores = RolePlan("store", 0, WARP, most, "one warp issues all TMA stores")
@@ -76,7 +65,7 @@ def plan_ts_gemm_sm100(
     why = "task_scheduling: every thread of a task arrives"
     of_both = " * 2" if group == 2 else ""
     threads = f"{WARP} * ({EPILOGUE_WARPS} + 1 + 1 + 1{' + 1' if clc else ''})"
-    stated = [
+    numbers = [
         Number(
             "accumulator_empty_arrive_count",
             WARP * EPILOGUE_WARPS * group,
@@ -88,7 +77,7 @@ def plan_ts_gemm_sm100(
     ]
     if clc:
         formula = f"{WARP} * {warps}" + (f" * {ctas}" if ctas > 1 else "")
-        stated.append(
+        numbers.append(
             Number("scheduler_empty_arrive_count", WARP * warps * ctas, "arrivals", formula, why)
         )
     return replace(
@@ -97,9 +86,9 @@ def plan_ts_gemm_sm100(
         roles=(epilogue_role, roles["mma"], loads, stores, *scheduler),
         numbers=restated(
             base.numbers,
-            *stated,
+            *numbers,
             *epilogue_numbers(epilogue, EPILOGUE_WARPS),
-            *layout_numbers(layout, budget.capacity, hardware.arch),
+            *layout_numbers(gemm_layout(description, budget), budget.capacity, hardware.arch),
             without=("multicast_partners", "tmem_free_arrive_count"),
         ),
         values={

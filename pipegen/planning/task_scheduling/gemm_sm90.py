@@ -8,11 +8,12 @@ differs is who stores, where SMEM's parts lie, and that the epilogue has barrier
 from dataclasses import replace
 
 from pipegen.description import KernelDescription
-from pipegen.hardware import HARDWARE, SWIZZLE_128B_ALIGNMENT, WARP
+from pipegen.hardware import HARDWARE, WARP
 from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.smem import smem_of
-from pipegen.planning.task_scheduling.layout import Region, lay_out, layout_numbers, restated
+from pipegen.planning.task_scheduling.gemm_layout import gemm_layout
+from pipegen.planning.task_scheduling.layout import layout_numbers, restated
 from pipegen.planning.task_scheduling.words import (
     FULL_BARRIER_WIDTH,
     arrives_word,
@@ -41,14 +42,6 @@ def plan_ts_gemm_sm90(
         empty_arrive_count=WARP,
         emptied_by="the store warp, once the TMA store has read the buffer",
     )
-    layout = lay_out(
-        (
-            Region("a", mainloop.stages * budget.a_bytes, SWIZZLE_128B_ALIGNMENT),
-            Region("b", mainloop.stages * budget.b_bytes, SWIZZLE_128B_ALIGNMENT),
-            Region("out", epilogue.stages * epilogue.stage_bytes, SWIZZLE_128B_ALIGNMENT),
-        ),
-        (mainloop.stages, epilogue.stages),
-    )
     return replace(
         base,
         pipelines=(replace(mainloop, construct="TmaAsync"), epilogue),
@@ -61,7 +54,7 @@ def plan_ts_gemm_sm90(
         numbers=restated(
             base.numbers,
             *epilogue_numbers(epilogue, consumer.threads // WARP),
-            *layout_numbers(layout, budget.capacity, hardware.arch),
+            *layout_numbers(gemm_layout(description, budget), budget.capacity, hardware.arch),
             without=("multicast_partners",),
         ),
         values={**base.values, **_words(description, base, epilogue, consumer.threads)},
