@@ -25,15 +25,22 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from cutlass import cute
-from cutlass.experimental.task_scheduling import exhaustive_checker, task_manager
+from cutlass import cute as _cute
+from cutlass.experimental.task_scheduling import exhaustive_checker as _exhaustive_checker
+from cutlass.experimental.task_scheduling import task_manager as _task_manager
 from cutlass.experimental.task_scheduling.enums import ScheduleStage
 from cutlass.experimental.task_scheduling.resources import (
     PdlLaunchBarrier,
     PdlWaitBarrier,
     WorkQueue,
 )
-from cutlass.experimental.task_scheduling.task import Task
+from cutlass.experimental.task_scheduling.task import Task as _Task
+
+# What is wrapped below.
+cute: Any = _cute
+exhaustive_checker: Any = _exhaustive_checker
+task_manager: Any = _task_manager
+Task: Any = _Task
 
 MODELLED_STAGES = 8
 _PROTOCOL = (
@@ -73,8 +80,9 @@ class Reports:
 
 def modelled_stages(config: Any) -> int:
     """The stages that a ring is searched with: its own, or as many lanes as go into the limit."""
-    stride = config.max_interleave_stride
-    return min(config.num_stages, max(MODELLED_STAGES // stride, 1) * stride)
+    stride: int = config.max_interleave_stride
+    most = max(MODELLED_STAGES // stride, 1) * stride
+    return min(int(config.num_stages), most)
 
 
 @contextlib.contextmanager
@@ -202,7 +210,8 @@ def install_manager(reports: Reports) -> None:
 
 
 def _note_layout(entry: dict[str, Any], manager: Any, tasks: Any) -> None:
-    smem, tmem = getattr(manager, "_smem_allocator", None), getattr(manager, "_tmem_allocator", None)
+    smem = getattr(manager, "_smem_allocator", None)
+    tmem = getattr(manager, "_tmem_allocator", None)
     if smem is not None:
         entry["smem"] = [
             {"name": a.name, "bytes": a.size_bytes, "alignment": a.alignment, "offset": a.offset}
@@ -215,7 +224,8 @@ def _note_layout(entry: dict[str, Any], manager: Any, tasks: Any) -> None:
             {"name": a.name, "columns": a.num_columns, "offset": a.offset}
             for a in _allocations(tmem)
         ]
-    for resource in {id(r): r for t in tasks for r in (*t.src_resources, *t.dst_resources)}.values():
+    resources = {id(r): r for t in tasks for r in (*t.src_resources, *t.dst_resources)}
+    for resource in resources.values():
         config = resource.pipeline_config
         if config is not None:
             entry["pipelines"][resource.name] = {

@@ -17,6 +17,7 @@ from pipegen.compiling.module import Module
 from pipegen.compiling.process import Outcome, describe_signal, run
 from pipegen.compiling.ptxas import PtxasReport, parse_ptxas, plain
 from pipegen.compiling.result import CompileResult, Kernel
+from pipegen.compiling.schedule import VERIFIER, read_schedules, remarks, schedule_failure
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
 
 DEFAULT_TIMEOUT = 120.0
@@ -44,18 +45,29 @@ def compile_module(
         folder = Path(name)
         dump = folder / "dump"
         dump.mkdir()
+        schedules = folder / "schedules.json"
+        command = [str(module.path.resolve()), "--compile-only"]
+        if module.schedules_tasks:
+            command = [str(VERIFIER), str(schedules), str(module.path.resolve())]
         outcome = run(
-            [sys.executable, str(module.path.resolve()), "--compile-only"],
+            [sys.executable, *command],
             compile_environment(module, dump, folder),
             folder,
             timeout,
             cancel,
         )
+        found = read_schedules(schedules)
+        if module.schedules_tasks and (why := schedule_failure(found, outcome)):
+            return CompileResult("schedule", why, seconds=outcome.seconds, schedules=found)
         failure = _failure(outcome, timeout)
         if failure:
             return failure
         read = _read_cute if module.dsl == "cute" else _read_pallas
-        return replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
+        verdict = replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
+        if not module.schedules_tasks:
+            return verdict
+        advisories = (*verdict.advisories, *remarks(found, module.text))
+        return replace(verdict, schedules=found, advisories=advisories)
 
 
 def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:
