@@ -136,6 +136,6 @@ def version_remark(text: str, installed: str) -> tuple[str, ...]:
         return ()
     how = "newer" if version_key(installed) > version_key(tested[1]) else "older"
     return (
-        f"Task Scheduling is experimental: this module's template was checked with {_DSL} "
+        f"Task Scheduling is experimental: the templates were checked with {_DSL} "
         f"{tested[1]}, and {installed}, which is {how}, is installed",
     )
