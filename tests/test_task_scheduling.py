@@ -130,7 +130,8 @@ def compiled(tmp_path_factory):
 def test_a_broken_schedule_is_caught(compiled, kind):
     """Each kind of fault, by the check that is there for it, as a finding that fails the run."""
     result, (_, _, check, words) = compiled[kind], BROKEN[kind]
-    assert result.status == "schedule" and result.failed, result.message
+    assert result.status == "schedule", result.message
+    assert result.failed
     assert check in result.message
     assert words in result.message
     report = Report([ModuleReport(Path("kernel.py"), "cute-ts", "sm_90a", None, result)])

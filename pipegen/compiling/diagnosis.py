@@ -29,8 +29,8 @@ _CAPABILITIES = ("9.0", "10.0")
 KNOWN_BAD = (
     "nvidia-cutlass-dsl below 4.6: bulk copies do not elect their lane there, and do from 4.6 on; "
     "a kernel for the one is wrong on the other",
-    "nvidia-cutlass-dsl below 4.8 with Task Scheduling: no advance_on_wait for TMA -> threads, which "
-    "the Hopper GEMM uses unless told not to",
+    "nvidia-cutlass-dsl below 4.8 with Task Scheduling: no advance_on_wait for TMA -> threads, "
+    "which the Hopper GEMM uses unless told not to",
     "jax below 0.10.2: plgpu.kernel and its scratch are spelled differently",
     "jax 0.10.2 without absl-py: Mosaic GPU imports absl, and jax does not install it",
 )
