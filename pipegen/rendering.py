@@ -15,6 +15,7 @@ LINE_LENGTH = 100
 # The DSL versions that the templates of a backend are compiled with in CI.
 TESTED = {
     "cute": "nvidia-cutlass-dsl 4.8.1",
+    "cute-ts": "nvidia-cutlass-dsl 4.8.1",
     "pallas": "jax 0.10.2, 0.11.2 and 0.12.0.1",
 }
 # Of a template that not all of these compile.

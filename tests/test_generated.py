@@ -18,7 +18,7 @@ from pipegen.vendor.header import read_header
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 MODULES = sorted((ROOT / "generated").rglob("*.py"))
-CUTE = [path for path in MODULES if path.parent.name == "cute"]
+CUTE = [path for path in MODULES if path.parent.name in ("cute", "cute_ts")]
 
 
 def check(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -30,6 +30,7 @@ MIXED_RULES = frozenset(
 PRODUCT_RULES = frozenset(f"PG{number}" for number in (*range(270, 275), 276, 278, 279))
 CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277), 278))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
+TS_STREAM_RULES = frozenset(("PG210", "PG212", "PG290", "PG291", "PG292"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
 
@@ -157,6 +158,30 @@ FAMILIES: dict[str, Family] = {
         ROWS_RULES,
         later("rows.defaults", "fill_reduce_pallas"),
         later("rows.plan", "plan_rows"),
+    ),
+    "ts_gemm_sm90": Family(
+        ("producer", "consumer"),
+        GEMM_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("task_scheduling.gemm_sm90", "plan_ts_gemm_sm90"),
+    ),
+    "ts_gemm_sm100": Family(
+        ("tma", "mma", "epilogue"),
+        GEMM_SM100_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("task_scheduling.gemm_sm100", "plan_ts_gemm_sm100"),
+    ),
+    "ts_gemm_sm100_clc": Family(
+        ("tma", "mma", "epilogue", "scheduler"),
+        GEMM_SM100_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("task_scheduling.gemm_sm100", "plan_ts_gemm_sm100"),
+    ),
+    "ts_stream": Family(
+        ("producer", "consumer"),
+        TS_STREAM_RULES,
+        later("task_scheduling.stream_sizes", "fill_ts_stream"),
+        later("task_scheduling.stream", "plan_ts_stream"),
     ),
     "mixed_gemm_sm90": Family(
         ("producer", "consumer"),

@@ -2,8 +2,9 @@
 """An option must be one that the kernel's template writes.
 
 What it checks
-    tiles, consumers, split_k, gather, alignment, try_ahead, defer_sync, expected_tx, integration
-    and the producer's warps: each at its usual value, or at one that the template lists.
+    tiles, work_tiles, consumers, split_k, gather, alignment, try_ahead, defer_sync, expected_tx,
+    advance_on_wait, lanes, integration and the producer's warps: each at its usual value, or at one
+    that the template lists.
 
 Why
     A template states what it does and branches on nothing. An option that it was not written for
