@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pipegen.description_file import dump_description, load_description, parse_description
     from pipegen.errors import InputError, Problem
     from pipegen.planning import Plan, plan
+    from pipegen.emulator.session import emulator
     from pipegen.rendering import render
     from pipegen.selection import select
 
@@ -72,6 +73,7 @@ __all__ = [
     "Stream",
     "Tile",
     "dump_description",
+    "emulator",
     "json_schema",
     "load_description",
     "parse_description",
@@ -86,6 +88,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("pipegen")
+    if name == "emulator":  # the package, which can be called
+        import importlib
+
+        return importlib.import_module("pipegen.emulator")
     if name not in _HOMES:
         raise AttributeError(f"module 'pipegen' has no attribute {name!r}")
     import importlib

@@ -57,8 +57,10 @@ def _barrier(machine: "Machine", barrier: "Mbarrier") -> str:
         f"arrivals"
     )
     if barrier.tx:
-        missing = f"{barrier.tx} B are still to come" if barrier.tx > 0 else (
-            f"{-barrier.tx} B came that were not announced"
+        missing = (
+            f"{barrier.tx} B are still to come"
+            if barrier.tx > 0
+            else (f"{-barrier.tx} B came that were not announced")
         )
         text += f" ({missing})"
     if not barrier.arrivals:
@@ -76,8 +78,10 @@ def _line(machine: "Machine", at: int) -> str:
         return "an unknown place"
     instruction = machine.program.instructions[at]
     source = instruction.location.line if instruction.location else 0
-    return f"source line {source}, PTX line {instruction.line}" if source else (
-        f"PTX line {instruction.line}"
+    return (
+        f"source line {source}, PTX line {instruction.line}"
+        if source
+        else (f"PTX line {instruction.line}")
     )
 
 

@@ -257,9 +257,7 @@ def arrive(
     return w.machine.pause()
 
 
-def _grouped(
-    address: Value, count: Value, bytes_: Value, mask: int
-) -> list[tuple[int, int, int]]:
+def _grouped(address: Value, count: Value, bytes_: Value, mask: int) -> list[tuple[int, int, int]]:
     found: dict[int, tuple[int, int]] = {}
     columns = (by_lane(value, mask) for value in (address, count, bytes_))
     for where, arrivals, expected in zip(*columns, strict=True):

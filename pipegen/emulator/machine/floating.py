@@ -241,9 +241,7 @@ def _convert_packed(
     kind = _PACKED[target]
     saturate, relu = "satfinite" in modifiers, "relu" in modifiers
     if source == "f32" and len(sources) == 2:
-        name = c.use(
-            "cvt_" + "_".join(i.parts[1:]), functools.partial(_pair, kind, saturate, relu)
-        )
+        name = c.use("cvt_" + "_".join(i.parts[1:]), functools.partial(_pair, kind, saturate, relu))
         c.assign(d, f"{name}({c.value(sources[0])}, {c.value(sources[1])})")
     elif source in _PACKED:
         function = functools.partial(_repacked, kind, _PACKED[source], saturate, relu)

@@ -302,7 +302,9 @@ def store_global(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     if type(start) is int:
         last = mask.bit_length() - 1
         for k, value in enumerate(data):
-            view[start + k] = value if type(value) is int else array_of(value, 64)[last].astype(kind)
+            view[start + k] = (
+                value if type(value) is int else array_of(value, 64)[last].astype(kind)
+            )
         return
     chosen = lanes(mask)
     for k, value in enumerate(data):
@@ -324,7 +326,9 @@ def _store_slowly(w: "Warp", address: Value, size: int, data: Lanes, mask: int, 
 
 def _outside(w: "Warp", what: str, address: int, bytes_: int, at: int) -> None:
     where = w.machine.memory.nearest(address)
-    w.report("out-of-bounds", f"a {what} of {bytes_} B of global memory at {address:#x}: {where}", at)
+    w.report(
+        "out-of-bounds", f"a {what} of {bytes_} B of global memory at {address:#x}: {where}", at
+    )
 
 
 def shared_cta(w: "Warp", address: Value, mask: int, at: int) -> tuple[Cta | None, Value]:
@@ -366,7 +370,7 @@ def load_shared(w: "Warp", address: Value, size: int, n: int, mask: int, at: int
     if cta is None:
         return (0,) * n
     bytes_ = size * n
-    if (offset % bytes_ if type(offset) is int else (offset % bytes_).any()):
+    if offset % bytes_ if type(offset) is int else (offset % bytes_).any():
         w.report("misaligned", f"a shared memory access of {bytes_} B", at)
     where, part = granules(offset, min(bytes_, 16))
     epoch = int(w.clock[GENERIC, w.agent])
@@ -406,7 +410,7 @@ def store_shared(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     if cta is None:
         return
     bytes_ = size * n
-    if (offset % bytes_ if type(offset) is int else (offset % bytes_).any()):
+    if offset % bytes_ if type(offset) is int else (offset % bytes_).any():
         w.report("misaligned", f"a shared memory access of {bytes_} B", at)
     where, part = granules(offset, min(bytes_, 16))
     epoch = int(w.clock[GENERIC, w.agent])
@@ -420,7 +424,9 @@ def store_shared(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     if type(start) is int:
         last = mask.bit_length() - 1
         for k, value in enumerate(data):
-            view[start + k] = value & (1 << 8 * size) - 1 if type(value) is int else kind(value[last])
+            view[start + k] = (
+                value & (1 << 8 * size) - 1 if type(value) is int else kind(value[last])
+            )
         return
     chosen = lanes(mask)
     for k, value in enumerate(data):

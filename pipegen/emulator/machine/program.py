@@ -156,7 +156,9 @@ def _branch(c: Emitter, block: Block, instruction: Instruction) -> None:
     c.line(f"taken = {chosen}")
     c.line(f"if taken == mask: pc = {there}")
     c.line(f"elif taken == 0: pc = {here}")
-    c.line(f"else: pc, mask = part(stack, {block.join}, {there}, {here}, taken, mask); full = False")
+    c.line(
+        f"else: pc, mask = part(stack, {block.join}, {there}, {here}, taken, mask); full = False"
+    )
 
 
 def _exit(c: Emitter, block: Block, instruction: Instruction) -> None:

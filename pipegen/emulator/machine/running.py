@@ -294,7 +294,10 @@ class Machine:
     def _too_long(self) -> bool:
         lengths = self.program.lengths
         running = sum(
-            v * n for c in self.active for w in c.warps for v, n in zip(w.visits, lengths, strict=True)
+            v * n
+            for c in self.active
+            for w in c.warps
+            for v, n in zip(w.visits, lengths, strict=True)
         )
         total = running + sum(self.counts.values())
         if total <= self.limits.instructions:
@@ -399,7 +402,9 @@ class Machine:
             where = f"SMEM at offset {offset:#x} of CTA {cta.rank}"
         earlier = self.program.instructions[conflict.at]
         did = "written" if conflict.earlier_wrote else "read"
-        text = f"{self.program.names[at]} {what} {where}, which was {did} by PTX line {earlier.line}"
+        text = (
+            f"{self.program.names[at]} {what} {where}, which was {did} by PTX line {earlier.line}"
+        )
         places = [(w.cta, w.global_id, at), (cta, self._warp_of(cta, conflict.agent), conflict.at)]
         if conflict.fence:
             kind, end = "missing-proxy-fence", ", with no fence.proxy.async between"

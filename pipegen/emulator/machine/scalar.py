@@ -80,8 +80,10 @@ def _product(half: str, letter: str, bits: int, a: Value, b: Value) -> Value:
     if letter == "s":
         a, b = signed(a, bits), signed(b, bits)
     if type(a) is int and type(b) is int:
-        return (a * b >> (bits if half == "hi" else 0)) & ((1 << 2 * bits) - 1) & (
-            (1 << bits) - 1 if half == "hi" else (1 << 2 * bits) - 1
+        return (
+            (a * b >> (bits if half == "hi" else 0))
+            & ((1 << 2 * bits) - 1)
+            & ((1 << bits) - 1 if half == "hi" else (1 << 2 * bits) - 1)
         )
     if bits == 64:
         both = np.broadcast(a, b)
@@ -100,9 +102,7 @@ def _division(c: Emitter, i: Instruction) -> None:
         floating.arithmetic(c, i)
         return
     letter, bits = c.kind(i)
-    name = c.use(
-        f"{i.opcode}_{letter}{bits}", functools.partial(_divide, i.opcode, letter, bits)
-    )
+    name = c.use(f"{i.opcode}_{letter}{bits}", functools.partial(_divide, i.opcode, letter, bits))
     d, a, b = i.operands
     c.assign(d, f"{name}({c.value(a, bits)}, {c.value(b, bits)})")
 
@@ -194,9 +194,7 @@ _UNARY: dict[str, Callable[[int, Value], Value]] = {
     "not": _invert,
     "popc": lambda bits, a: _each(int.bit_count)(a),
     "clz": lambda bits, a: _each(lambda x: bits - x.bit_length())(a),
-    "brev": lambda bits, a: unsigned(
-        _each(lambda x: int(f"{x:0{bits}b}"[::-1], 2))(a), bits
-    ),
+    "brev": lambda bits, a: unsigned(_each(lambda x: int(f"{x:0{bits}b}"[::-1], 2))(a), bits),
     "bfind": lambda bits, a: _each(lambda x: (x.bit_length() - 1) & FULL)(a),
 }
 

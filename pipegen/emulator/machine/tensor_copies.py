@@ -181,7 +181,9 @@ def _load_one(
         return
     bytes_ = tensor.map.box_bytes
     if offset % 128:
-        w.report("misaligned", f"a tensor copy to SMEM offset {offset:#x}: must be 128 B aligned", at)
+        w.report(
+            "misaligned", f"a tensor copy to SMEM offset {offset:#x}: must be 128 B aligned", at
+        )
     if offset + bytes_ > cta.smem_end:
         w.report("out-of-bounds", f"a box of {bytes_} B at SMEM offset {offset:#x}", at)
         return

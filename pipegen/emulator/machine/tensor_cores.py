@@ -96,7 +96,9 @@ def emit(c: Emitter, i: Instruction) -> None:
         c.line(f"if {name}(w, {c.address(a)}, {multicast}, {pair}, mask, {c.at}): yield")
         return
     kinds = [part for part in i.parts if part in _TYPES]
-    others = [p for p in i.parts[2:] if p not in kinds and not p.startswith(("cta_gr", "collector"))]
+    others = [
+        p for p in i.parts[2:] if p not in kinds and not p.startswith(("cta_gr", "collector"))
+    ]
     d, a, b, idesc, *more = i.operands
     disabled = c.value(more.pop(0)) if isinstance(more[0], Vector) else "()"
     if not kinds or others or len(more) != 1:
@@ -268,9 +270,7 @@ def _from_tmem(cta: "Cta", address: int, shape: Shape) -> Array:
     return numbers if rows == 128 else numbers[np.arange(64) // 16 * 32 + np.arange(64) % 16]
 
 
-def commit(
-    w: "Warp", address: Value, multicast: Value, pair: bool, mask: int, at: int
-) -> bool:
+def commit(w: "Warp", address: Value, multicast: Value, pair: bool, mask: int, at: int) -> bool:
     """An arrival on one mbarrier, or on one in each CTA of a mask, when all before is complete."""
     where = uniform(address, mask)
     targets = [where]

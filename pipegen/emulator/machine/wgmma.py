@@ -274,8 +274,8 @@ def _accumulate(operation: Multiplication, place: int, values: Array) -> None:
     before: Array | None = None
     if operation.accumulate:
         given = operation.inputs[place]
-        before = given if isinstance(given, np.ndarray) else np.stack(
-            [array_of(v, 32) for v in given]
+        before = (
+            given if isinstance(given, np.ndarray) else np.stack([array_of(v, 32) for v in given])
         )
     if shape.out == "s32":
         total = values if before is None else values + before.view(np.int32)
@@ -303,6 +303,8 @@ def _fragment(registers: tuple[Value, ...], shape: Shape) -> Array:
     items = words.view(formats.element(shape.a)).reshape(2, 2, 8, 4, each)
     table = items.transpose(1, 2, 0, 3, 4).reshape(16, shape.k)
     bits = np.ascontiguousarray(table)
-    return formats.integers(bits, shape.a) if shape.a in ("s8", "u8") else formats.decode(
-        bits, shape.a
+    return (
+        formats.integers(bits, shape.a)
+        if shape.a in ("s8", "u8")
+        else formats.decode(bits, shape.a)
     )
