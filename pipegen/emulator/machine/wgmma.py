@@ -9,6 +9,7 @@ completes: at the wait for it at the latest. Its results are arrays that are fil
 then the accumulator registers hold a poison pattern.
 """
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +224,8 @@ def wait(w: "Warp", n: int) -> bool:
         return False
     group = _group(w)
     until = done[-1]
-    if any(len(op.warps) < _size(w) for op in list(group.operations)[: until - group.first]):
+    first = max(until - group.first, 0)
+    if any(len(op.warps) < _size(w) for op in itertools.islice(group.operations, first)):
         w.blocked = ("wgmma", -1)
         w.park()
         return True
