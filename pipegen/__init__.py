@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         json_schema,
     )
     from pipegen.description_file import dump_description, load_description, parse_description
+    from pipegen.emulator.session import emulator
     from pipegen.errors import InputError, Problem
     from pipegen.planning import Plan, plan
-    from pipegen.emulator.session import emulator
     from pipegen.rendering import render
     from pipegen.selection import select
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`pipegen emulate`: run one kernel's PTX on the CPU, with the launch that its host code makes."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,6 @@ from pipegen.vocabulary import ARCH_ALIASES, ARCHS
 
 if TYPE_CHECKING:
     from pipegen.emulator.cases import Case
-    from pipegen.emulator.trying import How
     from pipegen.emulator.verdict import Trial
 
 EPILOG = """\b
@@ -87,14 +88,10 @@ def command(
     the emulator does not know.
     """
     from pipegen.emulator.trying import How, try_entry, try_module
-    from pipegen.emulator.trying import Limits as MachineLimits
 
-    how = How(
-        schedules=schedules,
-        data_schedules=0 if sync_only else schedules,
-        seed=seed,
-        instructions=limit or MachineLimits().instructions,
-    )
+    how = How(schedules=schedules, data_schedules=0 if sync_only else schedules, seed=seed)
+    if limit:
+        how = replace(how, instructions=limit)
     if entry:
         trials = try_entry(file, entry, _entry_arch(file, arch), sms, how)
     else:
@@ -108,8 +105,6 @@ def command(
 
 
 def _entry_arch(file: Path, arch: str | None) -> str:
-    import os
-
     from pipegen.errors import InputError
 
     chosen = arch or os.environ.get("CUTE_DSL_ARCH", "")
@@ -120,8 +115,6 @@ def _entry_arch(file: Path, arch: str | None) -> str:
 
 def _case(file: Path, shape: tuple[int, ...], sms: int | None) -> "tuple[str, Case]":
     """(architecture, case) of an emitted module, from its header's description."""
-    from dataclasses import replace
-
     from pipegen.description_file import parse_description
     from pipegen.emulator.cases import Case, default_case
     from pipegen.errors import InputError
