@@ -9,6 +9,7 @@ latest, and at its issue at the earliest. Groups of bulk stores belong to a thre
 to the warp, whose lanes are taken as one.
 """
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,8 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.memory import (
-    _each_lane,
-    _outside,
-    granules,
-    shared_cta,
-)
+from pipegen.emulator.machine.global_memory import outside
+from pipegen.emulator.machine.shared_memory import granules, shared_cta
 from pipegen.emulator.machine.values import Value, array_of, by_lane, lane_list, lanes, uniform
 from pipegen.emulator.ptx.ir import Instruction
 
@@ -156,7 +153,7 @@ def _copy_one(
         return
     region = w.machine.memory.find(source, source + count)
     if region is None:
-        _outside(w, "copy", source, count, at)
+        outside(w, "copy", source, count, at)
         return
     start = source - region.start
     cta.smem[offset : offset + count] = region.bytes[start : start + count]
@@ -282,8 +279,10 @@ def load_bulk(
         conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
         if conflict:
             w.machine.race(w, cta, conflict, at, "copies into")
-        place = cta, offset, start, bytes_, barrier
-        w.machine.issue(Operation(lambda p=place: _deliver_bulk(w, *p, from_global, at)))  # type: ignore[misc]
+        deliver = functools.partial(
+            _deliver_bulk, w, cta, offset, start, bytes_, barrier, from_global, at
+        )
+        w.machine.issue(Operation(deliver))
     return w.machine.pause()
 
 
@@ -302,7 +301,7 @@ def _deliver_bulk(
     if from_global:
         region = w.machine.memory.find(start, start + bytes_)
         if region is None:
-            _outside(w, "bulk copy", start, bytes_, at)
+            outside(w, "bulk copy", start, bytes_, at)
         else:
             low = start - region.start
             cta.smem[offset : offset + bytes_] = region.bytes[low : low + bytes_]
@@ -320,19 +319,15 @@ def store_bulk(w: "Warp", target: Value, source: Value, size: Value, mask: int, 
         cta, offset = w.shared_place(start, at)
         if cta is not w.cta:
             continue
-        place = to, offset, bytes_
         span = slice(offset >> 4, (offset + bytes_ + 15) >> 4)
-        store_operation(w, span, at, lambda p=place: _write_bulk(w, *p, at))  # type: ignore[misc]
+        store_operation(w, span, at, functools.partial(_write_bulk, w, to, offset, bytes_, at))
 
 
 def _write_bulk(w: "Warp", to: int, offset: int, bytes_: int, at: int) -> None:
     region = w.machine.memory.find(to, to + bytes_)
     if region is None:
-        _outside(w, "bulk store", to, bytes_, at)
+        outside(w, "bulk store", to, bytes_, at)
         return
     start = to - region.start
     region.bytes[start : start + bytes_] = w.cta.smem[offset : offset + bytes_]
     w.machine.wrote(w, region, to, bytes_, at)
-
-
-__all__ = ["Group", "Operation", "_each_lane", "commit_copies", "store_operation"]

@@ -11,14 +11,16 @@ import numpy as np
 
 from pipegen.emulator.machine import formats
 from pipegen.emulator.machine.emitting import Emitter, emits, type_of
-from pipegen.emulator.machine.memory import _outside
+from pipegen.emulator.machine.global_memory import outside
 from pipegen.emulator.machine.values import UINT, WARP, Value, array_of, lane_list
 from pipegen.emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Warp
 
-_SCOPES = frozenset("relaxed acquire release acq_rel cta cluster gpu sys noftz".split())
+_SCOPES = frozenset(
+    ["relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz"]
+)
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster")
 _INTEGER: dict[str, Callable[[int, int], int]] = {
     "add": lambda old, new: old + new,
@@ -37,13 +39,14 @@ def _atomic(c: Emitter, i: Instruction) -> None:
     if len(parts) != 3 or parts[0] not in _SPACES:
         raise c.unknown("an atomic operation that the emulator does not know")
     space, operation, kind = parts
-    d, a, *values = i.operands if i.opcode == "atom" else (None, *i.operands)
+    d = i.operands[0] if i.opcode == "atom" else None
+    a, *values = i.operands[1:] if d is not None else i.operands
     number = kind in formats.WIDTHS
     if operation != "cas" and (operation not in _INTEGER or (number and operation != "add")):
         raise c.unknown("an atomic operation that the emulator does not know")
     letter, bits = ("f", formats.WIDTHS[kind]) if number else type_of(kind, c)
     shared = space != "global"
-    address = c.address(a, 32 if shared else 64) if a is not None else ""
+    address = c.address(a, 32 if shared else 64)
     data = "".join(f"{c.value(value, bits)}, " for value in values)
     name = c.use("atomic", atomic)
     form = f"{operation!r}, {(kind if number else letter)!r}, {bits}, {shared}"
@@ -87,7 +90,7 @@ def _bytes(w: "Warp", address: int, size: int, shared: bool, at: int) -> Any:
         return None if cta is None else cta.smem[offset : offset + size]
     region = w.machine.memory.find(address, address + size)
     if region is None:
-        _outside(w, "read and write", address, size, at)
+        outside(w, "read and write", address, size, at)
         return None
     return region.bytes[address - region.start : address - region.start + size]
 

@@ -18,11 +18,10 @@ from pipegen.emulator.machine.values import (
     Array,
     Value,
     by_lane,
-    first_lane,
     lane_list,
     uniform,
 )
-from pipegen.emulator.ptx.ir import Immediate, Instruction, Symbol
+from pipegen.emulator.ptx.ir import Instruction, Symbol
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Cta, Warp
@@ -319,6 +318,3 @@ def _wait_one(w: "Warp", address: int, parity: int, mask: int, at: int, park: bo
     barrier.waiters.append(w)
     w.park()
     return None
-
-
-__all__ = ["COUNT_MAX", "Immediate", "Mbarrier", "first_lane"]

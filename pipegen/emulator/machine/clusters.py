@@ -5,6 +5,7 @@ PTX ISA, sections "mapa", "getctarank" (9.7.9), "barrier.cluster" (9.7.13.4) and
 "clusterlaunchcontrol" (9.7.13.17).
 """
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from pipegen.emulator.machine.values import FULL, Value, uniform
 from pipegen.emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
+    from pipegen.emulator.machine.barriers import Mbarrier
     from pipegen.emulator.machine.state import Cta, Warp
 
 RESPONSE_BYTES = 16
@@ -165,10 +167,10 @@ def try_cancel(
             if cta is not w.cta:
                 w.signals(cta, barrier.agent, barrier.phase + 1, at)
             places.append((cta, offset, barrier))
-        w.machine.issue(Operation(lambda p=tuple(places): _answer(w, p, at)))  # type: ignore[misc]
+        w.machine.issue(Operation(functools.partial(_answer, w, tuple(places), at)))
 
 
-def _answer(w: "Warp", places: "tuple[tuple[Cta, int, object], ...]", at: int) -> None:
+def _answer(w: "Warp", places: "tuple[tuple[Cta, int, Mbarrier], ...]", at: int) -> None:
     cluster = w.machine.cancel_launch()
     words = np.zeros(4, np.uint32)
     if cluster is not None:
@@ -178,4 +180,4 @@ def _answer(w: "Warp", places: "tuple[tuple[Cta, int, object], ...]", at: int) -
         if w.machine.alive(w, cta, at, "the answer of clusterlaunchcontrol.try_cancel"):
             cta.smem[offset : offset + RESPONSE_BYTES] = words.view(np.uint8)
             name = w.machine.program.names[at]
-            barrier.deliver(name, at, w.global_id, RESPONSE_BYTES)  # type: ignore[attr-defined]
+            barrier.deliver(name, at, w.global_id, RESPONSE_BYTES)

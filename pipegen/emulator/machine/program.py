@@ -10,20 +10,21 @@ before] keeps the ways not taken yet.
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipegen.emulator.machine import (  # noqa: F401  (their handlers register themselves)
     async_copies,
+    atomics,
     barriers,
+    bitwise,
     clusters,
     floating,
     memory,
     scalar,
     tensor_memory,
     warp,
-    wgmma,
-    atomics,
     warp_matrix,
+    wgmma,
 )
 from pipegen.emulator.machine.emitting import Emitter
 from pipegen.emulator.machine.values import FULL
@@ -265,6 +266,3 @@ def _dispatch(out: Lines, blocks: list[Lines], start: int, end: int, depth: int)
     _dispatch(out, blocks, start, middle, depth + 1)
     out.append((f"{indent}else:", 0))
     _dispatch(out, blocks, middle, end, depth + 1)
-
-
-__all__ = ["Any", "Program", "program_of"]

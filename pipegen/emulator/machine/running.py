@@ -14,16 +14,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipegen.emulator.findings import Finding, Findings, Place
+from pipegen.emulator.findings import Finding
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.deadlock import deadlock
-from pipegen.emulator.findings.shadow import Conflict
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import clusters
 from pipegen.emulator.machine.async_copies import Operation
-from pipegen.emulator.machine.memory import GlobalMemory, Region
+from pipegen.emulator.machine.global_memory import GlobalMemory, Region
 from pipegen.emulator.machine.program import Program, program_of
-from pipegen.emulator.machine.state import SMEM_BASE, Cluster, Cta, Triple, Warp
+from pipegen.emulator.machine.reporting import Reporter
+from pipegen.emulator.machine.state import Cluster, Cta, Triple, Warp
 from pipegen.emulator.machine.tensor_copies import Tensor
 from pipegen.emulator.machine.values import NotUniform
 from pipegen.emulator.ptx.ir import PtxError
@@ -92,7 +92,7 @@ def run(
     )
 
 
-class Machine:
+class Machine(Reporter):
     """The state of one run."""
 
     def __init__(
@@ -104,10 +104,10 @@ class Machine:
         sync_only: bool,
         limits: Limits,
     ) -> None:
-        self.launch, self.program = launch, program
+        super().__init__(program)
+        self.launch = launch
         self.policy, self.sync_only, self.limits = policy, sync_only, limits
         self.random = random.Random(seed).random
-        self.findings = Findings()
         self.memory = GlobalMemory(launch.buffers)
         self.parameters = self._pack_parameters()
         pairs = zip(launch.grid, launch.cluster, strict=True)
@@ -370,48 +370,3 @@ class Machine:
 
     def wrote_box(self, w: Warp, tensor: Tensor, where: Any, at: int) -> None:
         """Note a write of a box."""
-
-    # --- findings ---
-
-    def place(self, cta: Cta, warp: int, at: int) -> Place:
-        """A place for a finding. `warp` is the number in the cluster; `at` -1 is none."""
-        number = warp % cta.cluster.warps_per_cta
-        rank = warp // cta.cluster.warps_per_cta
-        if at < 0:
-            return Place(cta.cluster.id, rank, number, 0, "end")
-        instruction = self.program.instructions[at]
-        source = instruction.location.line if instruction.location else 0
-        return Place(
-            cta.cluster.id, rank, number, instruction.line, shortened(instruction, 80), source
-        )
-
-    def report(self, kind: str, message: str, places: list[tuple[Cta, int, int]]) -> None:
-        """Add a finding."""
-        found = tuple(self.place(*each) for each in places)
-        self.findings.add(Finding(kind, message, found))
-
-    def race(
-        self, w: Warp, cta: Cta, conflict: Conflict, at: int, what: str, tensor: bool = False
-    ) -> None:
-        """A conflict of w's instruction with an earlier access."""
-        if tensor:
-            column = conflict.granule % 512
-            where = f"TMEM column {column} of CTA {cta.rank}"
-        else:
-            offset = conflict.granule * 16 - SMEM_BASE
-            where = f"SMEM at offset {offset:#x} of CTA {cta.rank}"
-        earlier = self.program.instructions[conflict.at]
-        did = "written" if conflict.earlier_wrote else "read"
-        text = (
-            f"{self.program.names[at]} {what} {where}, which was {did} by PTX line {earlier.line}"
-        )
-        places = [(w.cta, w.global_id, at), (cta, self._warp_of(cta, conflict.agent), conflict.at)]
-        if conflict.fence:
-            kind, end = "missing-proxy-fence", ", with no fence.proxy.async between"
-        else:
-            kind, end = "race", ", and nothing orders the two"
-        self.report(kind, text + end, places)
-
-    def _warp_of(self, cta: Cta, agent: int) -> int:
-        warps = cta.cluster.agents.warps
-        return agent % warps if agent < 4 * warps else cta.rank * cta.cluster.warps_per_cta

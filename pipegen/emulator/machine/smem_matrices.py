@@ -50,8 +50,8 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
         raise DescriptorError("a matrix descriptor without the fixed value 1 in bits 46 to 48")
     if blackwell and bits >> 52 & 1:
         raise DescriptorError("a matrix descriptor with an absolute leading dimension address")
-    fields = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
-    return Descriptor(*fields, swizzle=table[code])
+    start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    return Descriptor(start, leading, stride, table[code])
 
 
 @functools.lru_cache(maxsize=16384)

@@ -134,7 +134,7 @@ class Warp:
         self.copies: deque[Any] = deque()
         self.copies_open: list[Any] = []
         self.copy_epoch = 0
-        self.tensor_loads: list[Any] = []
+        self.tensor_stores: list[Any] = []
         self.tensor_epoch = 0
         self.cluster_arrived = False
         self.cluster_phase = 0

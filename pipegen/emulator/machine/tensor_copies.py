@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Cta, Warp
 
 _LOAD = frozenset(
-    "shared::cta shared::cluster global tile mbarrier::complete_tx::bytes multicast::cluster "
-    "L2::cache_hint cta_group::1 cta_group::2".split()
+    [
+        "shared::cta",
+        "shared::cluster",
+        "global",
+        "tile",
+        "mbarrier::complete_tx::bytes",
+        "multicast::cluster",
+        "L2::cache_hint",
+        "cta_group::1",
+        "cta_group::2",
+    ]
 )
-_STORE = frozenset("global shared::cta tile bulk_group L2::cache_hint".split())
+_STORE = frozenset(["global", "shared::cta", "tile", "bulk_group", "L2::cache_hint"])
 
 
 class Tensor:

@@ -3,7 +3,7 @@
 
 PTX ISA, sections "Tensor Memory" (9.7.16.1), "tcgen05.alloc, dealloc, relinquish_alloc_permit"
 (9.7.16.7), "tcgen05.ld", "tcgen05.st" and "tcgen05.wait" (9.7.16.8) and "tcgen05.fence". An address
-is (lane << 16) + column. Loads and stores complete at the wait for them at the latest.
+is (lane << 16) + column. Stores complete at the wait for them at the latest.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
-from pipegen.emulator.machine import memory
+from pipegen.emulator.machine import shared_memory
 from pipegen.emulator.machine.async_copies import Operation
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.state import TMEM_COLUMNS
@@ -88,7 +88,7 @@ def alloc(w: "Warp", address: Value, columns: Value, mask: int, at: int) -> bool
         return True
     w.blocked = None
     cta.tmem_taken[free[0]] = count
-    memory.store_shared(w, uniform(address, mask), 4, (free[0],), mask, at)
+    shared_memory.store_shared(w, uniform(address, mask), 4, (free[0],), mask, at)
     return False
 
 
@@ -165,7 +165,11 @@ def _span(quarter: int, columns: Array) -> Any:
 
 
 def load(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int) -> Array:
-    """`tcgen05.ld`: registers that are filled at the wait."""
+    """`tcgen05.ld`.
+
+    Compilers pack its registers before the wait, so they must hold the data from the start. That
+    others know of the load only after the wait is what the clocks keep.
+    """
     result = np.full((_SHAPES[shape][0] * count, WARP), POISON, np.uint32)
     place = place_of(w, address, shape, count, mask, at)
     if place is None:
@@ -175,12 +179,9 @@ def load(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int) 
     conflict = cta.tmem_shadow.read(span, agent, w.tensor_epoch + 1, w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "loads", tensor=True)
-
-    def complete() -> None:
-        if not w.machine.sync_only:
-            result[:] = cta.tmem[place]
-
-    _queue(w, Operation(complete))
+    _flush(w)
+    if not w.machine.sync_only:
+        result[:] = cta.tmem[place]
     return result
 
 
@@ -205,18 +206,20 @@ def store(
 
 
 def _queue(w: "Warp", operation: Operation) -> None:
-    w.tensor_loads.append(operation)
+    w.tensor_stores.append(operation)
     if w.machine.eager():
-        # In order: an access may follow another one to the same place.
-        for earlier in w.tensor_loads:
-            earlier.complete()
-        w.tensor_loads.clear()
+        _flush(w)
+
+
+def _flush(w: "Warp") -> None:
+    """Complete the warp's stores, in order."""
+    for operation in w.tensor_stores:
+        operation.complete()
+    w.tensor_stores.clear()
 
 
 def wait(w: "Warp") -> None:
     """`tcgen05.wait::ld` and `::st`: both kinds are complete."""
-    for operation in w.tensor_loads:
-        operation.complete()
-    w.tensor_loads.clear()
+    _flush(w)
     w.tensor_epoch += 1
     w.clock[GENERIC, w.cluster.agents.tensor_accesses(w.global_id)] = w.tensor_epoch

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Value = Any  # int, NDArray of 32 unsigned integers, or None
 Array = NDArray[Any]
+Lanes = tuple[Value, ...]  # one value for each element of an access
 WARP = 32
 FULL = 0xFFFF_FFFF
 UINT: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -154,3 +155,19 @@ def cut(value: Value, count: int, bits: int) -> tuple[Value, ...]:
         return (None,) * count
     parts = np.ascontiguousarray(value).view(UINT[bits]).reshape(WARP, count)
     return tuple(parts[:, n].copy() for n in range(count))
+
+
+def each_lane(value: Value, mask: int) -> list[tuple[int, int]]:
+    """(lane, value) of the active lanes; one lane stands for all if they agree."""
+    if type(value) is int:
+        return [(first_lane(mask), value)]
+    return [(lane, int(value[lane])) for lane in lane_list(mask)]
+
+
+def spread(found: Array, mask: int) -> Lanes:
+    """Rows of the active lanes as registers of all lanes."""
+    if mask != FULL:
+        whole = np.zeros((WARP, found.shape[1]), found.dtype)
+        whole[lanes(mask)] = found
+        found = whole
+    return tuple(np.ascontiguousarray(found[:, k]) for k in range(found.shape[1]))

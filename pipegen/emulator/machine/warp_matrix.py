@@ -12,7 +12,7 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.memory import shared_cta
+from pipegen.emulator.machine.shared_memory import shared_cta
 from pipegen.emulator.machine.values import FULL, WARP, Array, Value, array_of
 from pipegen.emulator.ptx.ir import Instruction, Vector
 

@@ -19,11 +19,28 @@ from pipegen.emulator.ptx.ir import (
 EXIT = -1
 # Instructions whose first operand is read, not written.
 _NO_RESULT = frozenset(
-    "st stmatrix red bra ret exit trap bar barrier fence membar prefetch prefetchu pragma "
-    "setmaxnreg griddepcontrol nanosleep discard applypriority clusterlaunchcontrol_try".split()
+    (
+        "st",
+        "stmatrix",
+        "red",
+        "bra",
+        "ret",
+        "exit",
+        "trap",
+        "bar",
+        "barrier",
+        "fence",
+        "membar",
+        "prefetch",
+        "setmaxnreg",
+        "griddepcontrol",
+        "nanosleep",
+        "discard",
+        "applypriority",
+    )
 )
 _RESULT_OF = frozenset(
-    "arrive arrive_drop test_wait try_wait alloc ld mma_async query_cancel idx".split()
+    ("arrive", "arrive_drop", "test_wait", "try_wait", "ld", "mma_async", "query_cancel")
 )
 
 
