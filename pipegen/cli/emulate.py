@@ -156,4 +156,6 @@ def _print(trials: "tuple[Trial, ...]") -> None:
         click.echo(f"\n{fault.paragraph()}")
         for place in fault.places:
             click.echo(f"  at {place}")
-        click.echo(f"  under schedule {trial.schedule}; pipegen explain {fault.code}")
+        click.echo(
+            f"  under schedule {trial.schedule} ({trial.policy}); pipegen explain {fault.code}"
+        )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from pipegen.planning import Plan
 
-# Sizes are short of a whole tile by this many elements: 16 bytes of every element type, and even.
-_SHORT = 16
+# Sizes are short of a whole tile by this many elements: what TMA stores at once of 16-bit numbers.
+_SHORT = 8
 _OUTPUT_TILES = 2
 
 

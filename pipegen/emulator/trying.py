@@ -46,7 +46,7 @@ def try_module(path: Path, arch: str, cases: Sequence[Case], how: How) -> tuple[
         module = EmittedModule(path, session)
 
         def check(case: Case, seed: int) -> Checked:
-            return module.check([case.sizes[name] for name in module.dimensions], seed)
+            return module.check(list(case.sizes.values()), seed)
 
         return check
 
@@ -56,7 +56,7 @@ def try_module(path: Path, arch: str, cases: Sequence[Case], how: How) -> tuple[
 def try_entry(path: Path, entry: str, arch: str, sms: int | None, how: How) -> tuple[Trial, ...]:
     """The trials of a function of the user's file that takes no arguments.
 
-    It builds its arrays, calls its kernels and may compare: False, or an exception, is a failure.
+    It builds its arrays, calls its kernels and may compare: False, or a failed assertion, is wrong.
     """
 
     def start(_session: Any) -> Callable[[Case, int], Checked]:
@@ -73,9 +73,17 @@ def try_entry(path: Path, entry: str, arch: str, sms: int | None, how: How) -> t
                 f"{path}: {entry} takes {', '.join(required)}. The emulator calls it without "
                 "arguments: name a function that builds its own arrays"
             )
-        return lambda case, seed: Checked(function() is not False, "")
+        return lambda case, seed: _called(function)
 
     return _tried(path, arch, (Case(entry, {}, sms or 0),), how, start)
+
+
+def _called(function: Callable[[], object]) -> Checked:
+    """A failed assertion is a verdict; any other exception is an error of the user's function."""
+    try:
+        return Checked(function() is not False, "")
+    except AssertionError as error:
+        return Checked(False, str(error).strip() or "an assertion failed")
 
 
 def _tried(

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+# Begins the line in which a worker process hands over its trials.
+MARK = "pipegen-verified:"
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -17,8 +17,7 @@ from pipegen.compiling.installed import dsl
 from pipegen.compiling.module import Module
 from pipegen.compiling.process import Cancelled, Outcome, describe_signal, run
 from pipegen.compiling.worker import compile_environment, last_lines
-from pipegen.emulator.verdict import Trial, distinct_faults
-from pipegen.emulator.worker import MARK
+from pipegen.emulator.verdict import MARK, Trial, distinct_faults
 
 DEFAULT_TIMEOUT = 600.0
 # The protocol does not depend on the data: one schedule computes, and the others only run the

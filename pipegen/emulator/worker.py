@@ -11,11 +11,10 @@ from pathlib import Path
 
 from pipegen.description_file import parse_description
 from pipegen.emulator.cases import verify_cases
+from pipegen.emulator.verdict import MARK
 from pipegen.errors import InputError
 from pipegen.planning import plan
 from pipegen.vendor.header import read_header
-
-MARK = "pipegen-verified:"
 
 
 def main(file: str, options: str) -> None:
