@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         json_schema,
     )
     from pipegen.description_file import dump_description, load_description, parse_description
-    from pipegen.emulator.session import emulator
+    from pipegen.emulator.session import EmulationError, emulator
     from pipegen.errors import InputError, Problem
     from pipegen.planning import Plan, plan
     from pipegen.rendering import render
@@ -49,6 +49,7 @@ _HOMES = {
     "dump_description": "description_file",
     "load_description": "description_file",
     "parse_description": "description_file",
+    "EmulationError": "emulator.session",
     "InputError": "errors",
     "Problem": "errors",
     "Plan": "planning",
@@ -60,6 +61,7 @@ _HOMES = {
 __all__ = [
     "Cluster",
     "Dtypes",
+    "EmulationError",
     "InputError",
     "Integration",
     "Kernel",
