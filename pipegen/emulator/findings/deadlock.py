@@ -8,7 +8,7 @@ from pipegen.emulator.findings.finding import Finding, Place
 if TYPE_CHECKING:
     from pipegen.emulator.machine.barriers import Mbarrier
     from pipegen.emulator.machine.running import Machine
-    from pipegen.emulator.machine.state import Warp
+    from pipegen.emulator.machine.state import Cta, Warp
 
 
 def deadlock(machine: "Machine") -> Finding:
@@ -57,12 +57,7 @@ def _barrier(machine: "Machine", barrier: "Mbarrier") -> str:
         f"arrivals"
     )
     if barrier.tx:
-        missing = (
-            f"{barrier.tx} B are still to come"
-            if barrier.tx > 0
-            else (f"{-barrier.tx} B came that were not announced")
-        )
-        text += f" ({missing})"
+        text += f" ({tx_text(barrier.tx)})"
     if not barrier.arrivals:
         return f"{text}; nobody ever signalled it"
     what, at, warp, _ = barrier.arrivals[-1]
@@ -71,6 +66,19 @@ def _barrier(machine: "Machine", barrier: "Mbarrier") -> str:
         f"{text}; last signalled by {what} of CTA {cta.cta.rank} warp {cta.number} at "
         f"{_line(machine, at)}"
     )
+
+
+def tx_text(tx: int) -> str:
+    """A tx-count that is not 0, in words."""
+    if tx > 0:
+        return f"{tx} B that were announced have not come"
+    return f"{-tx} B came that nobody announced"
+
+
+def signallers(barrier: "Mbarrier") -> "list[tuple[Cta, int, int]]":
+    """Where the last arrivals came from, one for each instruction."""
+    last = {at: (barrier.cta, warp, at) for _, at, warp, _ in barrier.arrivals}
+    return list(last.values())
 
 
 def _line(machine: "Machine", at: int) -> str:

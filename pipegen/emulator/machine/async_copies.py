@@ -120,6 +120,9 @@ def copy_async(
 def _copy_lanes(
     w: "Warp", cta: "Cta", offset: Value, source: Value, size: int, given: Value, mask: int, at: int
 ) -> None:
+    if w.machine.sync_only:
+        cta.leave_out(granules(offset, size)[0])
+        return
     if type(offset) is int or type(source) is int:
         for lane in lane_list(mask):
             where = offset if type(offset) is int else int(offset[lane_list(mask).index(lane)])

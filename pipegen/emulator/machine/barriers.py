@@ -39,9 +39,21 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "agent", "arrivals", "clock", "cta", "expected", "init_at", "offset", "pending", "phase",
-        "seen", "tx", "waiters",
-    )  # fmt: skip
+        "agent",
+        "arrivals",
+        "clock",
+        "cta",
+        "expected",
+        "init_at",
+        "init_by",
+        "init_epoch",
+        "offset",
+        "pending",
+        "phase",
+        "seen",
+        "tx",
+        "waiters",
+    )
 
     def __init__(self, cta: "Cta", offset: int, expected: int, at: int) -> None:
         self.cta = cta
@@ -55,6 +67,7 @@ class Mbarrier:
         self.waiters: list[Warp] = []
         self.arrivals: list[tuple[str, int, int, int]] = []  # (what, at, warp, count)
         self.init_at = at
+        self.init_by = self.init_epoch = 0
 
     def done(self, parity: int) -> bool:
         """Whether the phase of this parity has completed (the `.parity` forms of the waits)."""
@@ -218,7 +231,7 @@ def init(w: "Warp", address: Value, count: Value, mask: int, at: int) -> None:
         )
     cta.barriers[offset] = barrier = Mbarrier(cta, offset, number, at)
     # Others may use it once they know of this.
-    barrier.clock[GENERIC, w.agent] = w.clock[GENERIC, w.agent]
+    barrier.init_by, barrier.init_epoch = w.agent, int(w.clock[GENERIC, w.agent])
 
 
 def inval(w: "Warp", address: Value, mask: int, at: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipegen.emulator.machine import values
+from pipegen.emulator.ptx.flow import results
 from pipegen.emulator.ptx.ir import (
     Address,
     Immediate,
@@ -23,6 +24,7 @@ from pipegen.emulator.ptx.ir import (
     Symbol,
     Vector,
 )
+from pipegen.emulator.ptx.slicing import has_effect
 from pipegen.emulator.ptx.writing import shortened
 
 Handler = Callable[["Emitter", Instruction], None]
@@ -60,7 +62,7 @@ class Emitter:
         self.prologue: dict[str, str] = {}
         self.guarded = False
         self.spins = False  # a wait that its own loop repeats
-        self.sync_only = False
+        self.needed: frozenset[str] | None = None  # None: all registers
         self.at = 0
         self.current: Instruction | None = None
         self._parameters = {p.name: p for p in kernel.parameters}
@@ -72,6 +74,8 @@ class Emitter:
         handler = HANDLERS.get(instruction.opcode)
         if handler is None:
             raise self.unknown("an instruction that the emulator does not know")
+        if not has_effect(instruction) and not self.wants(instruction):
+            return
         if instruction.guard is None:
             handler(self, instruction)
             return
@@ -85,6 +89,15 @@ class Emitter:
         self.line("if mask:")
         self.lines += [f"    {line}" for line in inner or ["pass"]]
         self.line("mask = outer_mask; full = mask == FULL")
+
+    @property
+    def sync_only(self) -> bool:
+        """Whether data is left out."""
+        return self.needed is not None
+
+    def wants(self, instruction: Instruction) -> bool:
+        """Whether the protocol depends on what the instruction writes to registers."""
+        return self.needed is None or bool(results(instruction) & self.needed)
 
     def unknown(self, message: str) -> PtxError:
         """An error for the current instruction."""

@@ -12,7 +12,12 @@ import numpy as np
 
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits, type_of
 from pipegen.emulator.machine.global_memory import load_global, store_global
-from pipegen.emulator.machine.shared_memory import load_shared, store_shared
+from pipegen.emulator.machine.shared_memory import (
+    load_shared,
+    load_shared_of_protocol,
+    store_shared,
+    touch_shared,
+)
 from pipegen.emulator.machine.state import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -93,6 +98,13 @@ def _load(c: Emitter, i: Instruction) -> None:
     address = c.address(a, 32 if space.startswith("shared") else 64)
     function = {"param": load_param, "local": load_local, "generic": load_generic}.get(space)
     function = function or (load_global if space in ("global", "const") else load_shared)
+    if not c.wants(i):
+        if space.startswith("shared"):
+            name = c.use("touch_read", touch_shared)
+            c.line(f"{name}(w, {address}, {size * count}, False, mask, {c.at})")
+        return
+    if c.sync_only and function is load_shared:
+        function = load_shared_of_protocol
     name = c.use(function.__name__, function)
     loaded = f"{name}(w, {address}, {size}, {count}, mask, {c.at})"
     targets = d.items if isinstance(d, Vector) else (d,)
@@ -113,14 +125,17 @@ def _widen(is_signed: bool, bits: int, to_bits: int, value: Any) -> Any:
 
 @emits("st")
 def _store(c: Emitter, i: Instruction) -> None:
-    space, _count, _, size = _form(c, i)
+    space, count, _, size = _form(c, i)
     a, source, *_ = i.operands
     address = c.address(a, 32 if space.startswith("shared") else 64)
     function = {"local": store_local, "generic": store_generic, "global": store_global}.get(space)
     if space in ("param", "const"):
         raise c.unknown("a store that the emulator does not know")
     function = function or store_shared
-    if c.sync_only and space == "global":
+    if c.sync_only:
+        if function is store_shared:
+            name = c.use("touch_write", touch_shared)
+            c.line(f"{name}(w, {address}, {size * count}, True, mask, {c.at})")
         return
     items = source.items if isinstance(source, Vector) else (source,)
     data = "".join(f"{c.value(item, 8 * size)}, " for item in items)

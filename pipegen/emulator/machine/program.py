@@ -30,6 +30,7 @@ from pipegen.emulator.machine.emitting import Emitter
 from pipegen.emulator.machine.values import FULL
 from pipegen.emulator.ptx import Block, Flow, Kernel, Module, flow_of, parse
 from pipegen.emulator.ptx.ir import Instruction, PtxError, Symbol
+from pipegen.emulator.ptx.slicing import protocol_registers
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Warp
@@ -72,7 +73,7 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
     kernel = module.kernel(name)
     flow = flow_of(kernel)
     emitter = Emitter(kernel, flow.crossing)
-    emitter.sync_only = sync_only
+    emitter.needed = protocol_registers(kernel) if sync_only else None
     instructions: list[Instruction] = []
     blocks = [_block(emitter, flow, block, instructions) for block in flow.blocks]
     variables, static = _layout(module, kernel)

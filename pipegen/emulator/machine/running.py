@@ -16,13 +16,15 @@ import numpy as np
 
 from pipegen.emulator.findings import Finding
 from pipegen.emulator.findings.clocks import GENERIC
-from pipegen.emulator.findings.deadlock import deadlock
+from pipegen.emulator.findings.deadlock import deadlock, signallers, tx_text
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import clusters
 from pipegen.emulator.machine.async_copies import Operation
+from pipegen.emulator.machine.barriers import Mbarrier
 from pipegen.emulator.machine.global_memory import GlobalMemory, Region
 from pipegen.emulator.machine.program import Program, program_of
 from pipegen.emulator.machine.reporting import Reporter
+from pipegen.emulator.machine.shared_memory import DataNeeded
 from pipegen.emulator.machine.state import Cluster, Cta, Triple, Warp
 from pipegen.emulator.machine.tensor_copies import Tensor
 from pipegen.emulator.machine.values import NotUniform
@@ -75,14 +77,22 @@ def run(
     """Execute the launch on its buffers.
 
     `seed` picks the schedule. `late`: True is "late", False is "early". `sync_only` leaves out data
-    and arithmetic: what is written to global memory is then undefined or not written. Raises
+    and arithmetic, and global memory is not written; a kernel whose protocol depends on data that
+    threads put into shared memory is run with data all the same. Raises
     PtxError for an instruction that the emulator does not know, before anything runs.
     """
     policy: Policy = late if isinstance(late, str) else "late" if late else "early"
     started = time.perf_counter()
-    program = program_of(launch.ptx, launch.kernel, sync_only)
-    machine = Machine(launch, program, seed, policy, sync_only, limits or Limits())
-    machine.run()
+    limits = limits or Limits()
+    try:
+        program = program_of(launch.ptx, launch.kernel, sync_only)
+        machine = Machine(launch, program, seed, policy, sync_only, limits)
+        machine.run()
+    except DataNeeded:
+        # Its protocol reads data from shared memory: nothing can be left out.
+        program = program_of(launch.ptx, launch.kernel)
+        machine = Machine(launch, program, seed, policy, False, limits)
+        machine.run()
     return Result(
         findings=tuple(machine.findings.found),
         instructions=sum(machine.counts.values()),
@@ -172,7 +182,7 @@ class Machine(Reporter):
         except StopIteration:
             self._remove(n)
             self._ended(warp)
-        except PtxError:
+        except (PtxError, DataNeeded):
             raise
         except Exception as error:
             raise self._located(warp, error) from error
@@ -213,8 +223,22 @@ class Machine(Reporter):
                 self.wake(warp)
             return True
         if self.active:
+            self._unbalanced()
             self.findings.add(deadlock(self))
         return False
+
+    def _unbalanced(self) -> None:
+        """Barriers that wait for bytes that will not come, or got bytes that nobody announced."""
+        for warp in (warp for cluster in self.active for warp in cluster.warps):
+            if warp.waiting is None:
+                continue
+            barrier, _, _, at = warp.waiting
+            if barrier.pending == 0 and barrier.tx:
+                self.report(
+                    "tx-count",
+                    f"{barrier.describe()} has all its arrivals, and {tx_text(barrier.tx)}",
+                    [(warp.cta, warp.global_id, at), *signallers(barrier)],
+                )
 
     def _launch_more(self) -> bool:
         room = len(self.waiting) if self.launch.cooperative else self.limits.clusters
@@ -263,12 +287,31 @@ class Machine(Reporter):
             )
             for group in warp.bulk:
                 group.complete()
+        for barrier in cta.barriers.values():
+            self._ended_within_phase(cta, barrier)
         if cta.tmem_taken:
             taken = ", ".join(f"{n} columns at {at}" for at, n in cta.tmem_taken.items())
             self.report(
                 "tmem-not-freed",
                 f"CTA {cta.rank} ends with tensor memory allocated: {taken}",
                 [(cta, last.global_id, -1)],
+            )
+
+    def _ended_within_phase(self, cta: Cta, barrier: Mbarrier) -> None:
+        """Arrivals or bytes that complete no phase: somewhere a count is wrong."""
+        arrived = barrier.expected - barrier.pending
+        if arrived and barrier.phase:
+            self.report(
+                "arrive-count",
+                f"CTA {cta.rank} ends with {arrived} of {barrier.expected} arrivals in phase "
+                f"{barrier.phase} of {barrier.describe()}",
+                [(cta, barrier.init_by, barrier.init_at), *signallers(barrier)],
+            )
+        elif barrier.tx:
+            self.report(
+                "tx-count",
+                f"CTA {cta.rank} ends, and of {barrier.describe()} {tx_text(barrier.tx)}",
+                [(cta, barrier.init_by, barrier.init_at), *signallers(barrier)],
             )
 
     def _cluster_ended(self, cluster: Cluster) -> None:

@@ -108,6 +108,8 @@ def store_shared(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     if offset % bytes_ if type(offset) is int else (offset % bytes_).any():
         w.report("misaligned", f"a shared memory access of {bytes_} B", at)
     where, part = granules(offset, min(bytes_, 16))
+    if cta.left_out is not None:
+        cta.left_out[where] = False
     epoch = int(w.clock[GENERIC, w.agent])
     conflict = cta.shadow.write(where, w.agent, epoch, w.clock, at, part)
     if conflict:
@@ -129,3 +131,41 @@ def store_shared(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
             view[start + k] = value & ((1 << 8 * size) - 1)
         else:
             view[start + k] = array_of(value, 8 * size)[chosen].astype(kind, copy=False)
+
+
+class DataNeeded(Exception):
+    """The protocol depends on data that a run without data left out."""
+
+
+def load_shared_of_protocol(
+    w: "Warp", address: Value, size: int, n: int, mask: int, at: int
+) -> Lanes:
+    """As `load_shared`. Raises DataNeeded where a run without data left data out."""
+    cta, offset = shared_cta(w, address, mask, at)
+    left_out = None if cta is None else cta.left_out
+    if left_out is not None and offset is not None:
+        where, _ = granules(offset, min(size * n, 16))
+        if left_out[where].any():
+            raise DataNeeded
+    return load_shared(w, address, size, n, mask, at)
+
+
+def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int, at: int) -> None:
+    """Note an access whose data is left out."""
+    cta, offset = shared_cta(w, address, mask, at)
+    if offset is None:
+        for lane, where in each_lane(address, mask):
+            touch_shared(w, where, bytes_, writes, 1 << lane, at)
+        return
+    if cta is None:
+        return
+    where, part = granules(offset, min(bytes_, 16))
+    epoch = int(w.clock[GENERIC, w.agent])
+    access = cta.shadow.write if writes else cta.shadow.read
+    conflict = access(where, w.agent, epoch, w.clock, at, bytes_=part)
+    if conflict:
+        w.machine.race(w, cta, conflict, at, "writes" if writes else "reads")
+    if cta is not w.cta:
+        w.signals(cta, w.agent, epoch, at)
+    if writes:
+        cta.leave_out(where)

@@ -91,3 +91,18 @@ def read(cta: "Cta", rows: Array, kind: str, k_major: bool) -> Array:
     flat = raw.reshape(raw.shape[0], -1).view(item)
     numbers = formats.integers(flat, kind) if kind in ("s8", "u8") else formats.decode(flat, kind)
     return numbers if k_major else numbers.T
+
+
+# Above this many multiplications a BLAS may start threads, which costs more than it gains here.
+_ONE_THREAD = 1 << 18
+
+
+def product(a: Array, b: Array) -> Array:
+    """a @ b.T, in pieces that stay on one core; float32, or int32 for integers."""
+    rows = max(1, _ONE_THREAD // (b.shape[0] * b.shape[1]))
+    with np.errstate(all="ignore"):
+        if len(a) <= rows:
+            return a @ b.T
+        turned = b.T
+        pieces = [a[n : n + rows] @ turned for n in range(0, len(a), rows)]
+        return np.concatenate(pieces)

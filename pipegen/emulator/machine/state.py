@@ -72,6 +72,10 @@ class Cta:
         self.views = {n: self.smem.view(UINT[8 * n]) for n in (1, 2, 4, 8)}
         self.rows = self.smem.reshape(-1, GRANULE)
         self.shadow = Shadow(size // GRANULE, cluster.agents.count, 2 * cluster.agents.warps)
+        # In a run without data: the granules whose data was left out.
+        self.left_out: Array | None = None
+        if machine.sync_only:
+            self.left_out = np.zeros(size // GRANULE, bool)
         self.barriers: dict[int, Mbarrier] = {}
         self.named: dict[int, Any] = {}
         self.tmem_taken: dict[int, int] = {}
@@ -104,9 +108,10 @@ class Cta:
             self._tmem_shadow = Shadow(4 * TMEM_COLUMNS, agents.count, 0)
         return self._tmem_shadow
 
-    def barrier_at(self, offset: int) -> Mbarrier | None:
-        """The mbarrier at an offset, or None."""
-        return self.barriers.get(offset)
+    def leave_out(self, where: Any) -> None:
+        """Note that data of granules is not written."""
+        if self.left_out is not None:
+            self.left_out[where] = True
 
 
 class Warp:
@@ -202,7 +207,17 @@ class Warp:
                 f"no mbarrier was initialised at SMEM offset {offset:#x} of CTA {cta.rank}",
                 at,
             )
-        elif cta is not self.cta:
+            return None
+        if self.clock[GENERIC, barrier.init_by] < barrier.init_epoch and (
+            barrier.init_by != self.agent
+        ):
+            self.report(
+                "barrier-not-initialised",
+                f"nothing orders the initialisation of {barrier.describe()} before this use",
+                at,
+                [(cta, barrier.init_by, barrier.init_at)],
+            )
+        if cta is not self.cta:
             self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
         return barrier
 

@@ -216,7 +216,9 @@ def _deliver(
 ) -> None:
     if not w.machine.alive(w, cta, at, "a tensor copy"):
         return
-    if not w.machine.sync_only:
+    if w.machine.sync_only:
+        cta.leave_out(slice(offset >> 4, (offset + tensor.map.box_bytes) >> 4))
+    else:
         ours, theirs = tensor.overlap(corner)
         box = np.full(tensor.box, tensor.fill, tensor.data.dtype)
         box[theirs] = tensor.data[ours]

@@ -16,7 +16,13 @@ from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine import formats
 from pipegen.emulator.machine.async_copies import Operation
 from pipegen.emulator.machine.emitting import Emitter
-from pipegen.emulator.machine.smem_matrices import DescriptorError, descriptor, read, rows_of
+from pipegen.emulator.machine.smem_matrices import (
+    DescriptorError,
+    descriptor,
+    product,
+    read,
+    rows_of,
+)
 from pipegen.emulator.machine.state import OFFSET_MASK, RANK_SHIFT, TMEM_COLUMNS
 from pipegen.emulator.machine.tensor_memory import allocated
 from pipegen.emulator.machine.values import Array, Value, uniform
@@ -240,24 +246,23 @@ def _compute(w: "Warp", operation: Multiplication) -> None:
             a = _from_tmem(cta, operation.tmem_a, shape)
         else:
             a = read(cta, operation.rows_a, shape.a, shape.a_k_major)
-        with np.errstate(all="ignore"):
-            product = a @ b.T
+        result = product(a, b)
         if shape.negative:
-            product = -product
+            result = -result
         half = shape.n // 2
         if _folded(operation):
-            product = np.concatenate([product[:, :half], product[:, half:]])
+            result = np.concatenate([result[:, :half], result[:, half:]])
             lanes: Any = slice(0, 128)
-        elif len(product) == 64:
+        elif len(result) == 64:
             lanes = np.arange(64) // 16 * 32 + np.arange(64) % 16 + (operation.target >> 16 & 16)
         else:
             lanes = slice(0, 128)
-        columns = slice(start, start + product.shape[1])
+        columns = slice(start, start + result.shape[1])
         kind = np.float32 if shape.out == "f32" else np.int32
         if operation.accumulate:
             with np.errstate(all="ignore"):
-                product = product + np.ascontiguousarray(cta.tmem[lanes, columns]).view(kind)
-        cta.tmem[lanes, columns] = np.ascontiguousarray(product, kind).view(np.uint32)
+                result = result + np.ascontiguousarray(cta.tmem[lanes, columns]).view(kind)
+        cta.tmem[lanes, columns] = np.ascontiguousarray(result, kind).view(np.uint32)
 
 
 def _from_tmem(cta: "Cta", address: int, shape: Shape) -> Array:

@@ -65,10 +65,14 @@ def _access(c: Emitter, i: Instruction, what: str) -> None:
         raise c.unknown(f"{len(items)} registers where the shape has {registers}")
     if what == "ld":
         name = c.use("tmem_load", load)
-        c.assign(Vector(items), f"{name}(w, {c.address(a)}, {shape!r}, {count}, mask, {c.at})")
+        call = f"{name}(w, {c.address(a)}, {shape!r}, {count}, mask, {c.at})"
+        if c.wants(i):
+            c.assign(Vector(items), call)
+        else:
+            c.line(call)
     else:
         name = c.use("tmem_store", store)
-        values = c.value(Vector(items))
+        values = "()" if c.sync_only else c.value(Vector(items))
         c.line(f"{name}(w, {c.address(a)}, {shape!r}, {count}, {values}, mask, {c.at})")
 
 

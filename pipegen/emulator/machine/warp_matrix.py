@@ -36,10 +36,13 @@ def _matrix(c: Emitter, i: Instruction) -> None:
         raise c.unknown("registers that do not fit the number of matrices")
     if i.opcode == "ldmatrix":
         name = c.use("ldmatrix", load)
+        if not c.wants(i):
+            c.line(f"{name}(w, {c.address(a)}, {count}, {trans}, mask, {c.at})")
+            return
         c.assign(Vector(items), f"{name}(w, {c.address(a)}, {count}, {trans}, mask, {c.at})")
     else:
         name = c.use("stmatrix", store)
-        values = c.value(Vector(items))
+        values = "()" if c.sync_only else c.value(Vector(items))
         c.line(f"{name}(w, {c.address(a)}, {values}, {count}, {trans}, mask, {c.at})")
 
 
@@ -73,6 +76,9 @@ def store(
     conflict = cta.shadow.write(rows, w.agent, int(w.clock[GENERIC, w.agent]), w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "writes")
+    if w.machine.sync_only:
+        cta.leave_out(rows)
+        return
     words = np.stack([array_of(value, 32) for value in data])
     tiles = words.view(np.uint16).reshape(count, 8, 8)
     if trans:

@@ -18,7 +18,13 @@ import numpy as np
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine import formats
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.smem_matrices import DescriptorError, descriptor, read, rows_of
+from pipegen.emulator.machine.smem_matrices import (
+    DescriptorError,
+    descriptor,
+    product,
+    read,
+    rows_of,
+)
 from pipegen.emulator.machine.values import FULL, WARP, Array, Value, array_of, uniform
 from pipegen.emulator.ptx.ir import Immediate, Instruction, PtxError, Vector
 
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
 POISON = 0x7FED_DEAD  # NaN as f32, and in both halves as bf16
+_NOTHING = np.zeros((0, WARP), np.uint32)
 
 
 class Shape:
@@ -106,13 +113,18 @@ def _emit_mma(c: Emitter, i: Instruction) -> None:
         raise c.unknown("a wgmma with accumulators that do not fit its shape")
     name = c.use("wgmma_mma", multiply)
     constant = c.use(f"wgmma_shape_{c.at}", shape)
-    accumulators = c.value(d)
+    accumulators = "()" if c.sync_only else c.value(d)
     operand = c.value(a) if shape.a_in_registers else c.value(a, 64)
+    if shape.a_in_registers and c.sync_only:
+        operand = "()"
     call = (
         f"{name}(w, {constant}, {accumulators}, {operand}, {c.value(b, 64)}, "
         f"{c.predicate(scale)}, mask, {c.at})"
     )
-    c.assign(d, call)
+    if c.sync_only:
+        c.line(call)
+    else:
+        c.assign(d, call)
 
 
 def multiply(
@@ -136,15 +148,12 @@ def multiply(
     if index == len(group.operations):
         group.operations.append(Multiplication(shape, at))
     operation = group.operations[index]
-    output = np.full((shape.registers, WARP), POISON, np.uint32)
     operation.warps.append(w)
-    operation.outputs.append(output)
-    base = getattr(accumulators[0], "base", None)
-    chained = isinstance(base, np.ndarray) and base.shape == output.shape
-    if chained and accumulators[-1].base is base and _same_order(base, accumulators):
-        operation.inputs.append(base)
-    else:
-        operation.inputs.append(accumulators)
+    output = _NOTHING
+    if not w.machine.sync_only:
+        output = np.full((shape.registers, WARP), POISON, np.uint32)
+        operation.outputs.append(output)
+        operation.inputs.append(_together(accumulators))
     operation.fragments.append(a if shape.a_in_registers else ())
     if len(operation.warps) == 1:
         operation.accumulate = bool(scale)
@@ -155,6 +164,15 @@ def multiply(
     if len(operation.warps) == _size(w):
         _start(w, group, operation, number)
     return output
+
+
+def _together(accumulators: tuple[Value, ...]) -> Any:
+    """The array whose rows the registers are, if there is one; else the registers."""
+    base = getattr(accumulators[0], "base", None)
+    if not isinstance(base, np.ndarray) or base.shape != (len(accumulators), WARP):
+        return accumulators
+    ordered = accumulators[-1].base is base and _same_order(base, accumulators)
+    return base if ordered else accumulators
 
 
 def _same_order(base: Array, accumulators: tuple[Value, ...]) -> bool:
@@ -250,7 +268,9 @@ def _complete(w: "Warp", group: Group, until: int) -> None:
 def _compute(w: "Warp", operation: Multiplication) -> None:
     shape = operation.shape
     order = np.argsort([warp.number for warp in operation.warps])
-    if w.machine.sync_only or operation.rows_b is None:
+    if w.machine.sync_only:
+        return
+    if operation.rows_b is None:
         for output in operation.outputs:
             output[:] = 0
         return
@@ -259,12 +279,11 @@ def _compute(w: "Warp", operation: Multiplication) -> None:
         a = read(w.cta, operation.rows_a, shape.a, shape.a_k_major)
     else:
         a = np.concatenate([_fragment(operation.fragments[n], shape) for n in order])
-    with np.errstate(all="ignore"):
-        product = a @ b.T
+    result = product(a, b)
     if shape.scale_a * shape.scale_b < 0:
-        product = -product
+        result = -result
     for n, place in enumerate(order):
-        rows = product[16 * n : 16 * n + 16]
+        rows = result[16 * n : 16 * n + 16]
         tile = rows.reshape(2, 8, shape.n // 8, 4, 2).transpose(2, 0, 4, 1, 3)
         values = np.ascontiguousarray(tile).reshape(shape.n // 2, WARP)
         _accumulate(operation, int(place), values)
