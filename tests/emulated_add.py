@@ -32,7 +32,7 @@ def arrays():
     return a, b, np.full(100, np.nan, np.float32)
 
 
-def right() -> None:
+def check_add() -> None:
     a, b, out = arrays()
     add(*map(from_dlpack, (a, b, out)), 0)
     np.testing.assert_array_equal(out, a + b)

@@ -155,7 +155,7 @@ def test_a_users_test_can_hold_the_emulator():
 @pytest.mark.parametrize(
     ("entry", "code", "said"),
     [
-        ("right", 0, "PASS right: schedule 0 (late), 1 launch"),
+        ("check_add", 0, "PASS check_add: schedule 0 (late), 1 launch"),
         ("wrong", 1, "PG350 wrong-result: the function returned False"),
         ("beyond", 1, "after the end of out"),
         ("nothing", 2, "nothing was launched"),
@@ -229,7 +229,7 @@ def test_check_verifies_when_asked(tmp_path):
     ("arguments", "said"),
     [
         (["emulate", USER], "Name a function of it that takes no arguments with --entry"),
-        (["emulate", USER, "--entry", "right"], "--arch must say for which architecture"),
+        (["emulate", USER, "--entry", "check_add"], "--arch must say for which architecture"),
         (["emulate", STREAM, "--shape", "1,x"], "is no list of sizes"),
         (["emulate", STREAM, "--shape", "0,8"], "a size is at least 1"),
         (["emulate", STREAM, "--arch", "sm_12"], "is no architecture"),

@@ -19,7 +19,7 @@ EPILOG = """\b
 Examples:
   pipegen emulate kernels/gemm.py                        a size that makes its rings wrap
   pipegen emulate kernels/gemm.py --shape 300,264,200 --sms 2 --schedules 20
-  pipegen emulate my_test.py --entry test_my_kernel --arch sm_90a
+  pipegen emulate my_add.py --entry check_add --arch sm_90a
 """
 
 
