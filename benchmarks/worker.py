@@ -19,6 +19,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +161,15 @@ def speed(
     for size in sizes:
         first = next(iter(kernels.values()))
         operands = first.operands(size)
-        calls, waits = {}, [torch.cuda.synchronize]
-        for tile, kernel in kernels.items():
-            calls[tile], wait = kernel.launcher(operands, size)
-            waits.append(wait)
+        # All at once: each compiles for its size, which takes seconds and no GPU.
+        with ThreadPoolExecutor(len(kernels)) as pool:
+            jobs = {
+                tile: pool.submit(kernel.launcher, operands, size)
+                for tile, kernel in kernels.items()
+            }
+            built = {tile: job.result() for tile, job in jobs.items()}
+        calls = {tile: call for tile, (call, _) in built.items()}
+        waits = [torch.cuda.synchronize, *(wait for _, wait in built.values())]
         calls[peer] = first.peer(operands, size)
         further = further_calls(first, against, operands) if against else {}
         for name, (call, wait) in further.items():

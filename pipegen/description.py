@@ -184,6 +184,24 @@ class Pipeline(Section):
     shape: str | None = Field(
         default=None, description='custom only: "M, N", or "M": one stage for a panel of rows.'
     )
+    credits: Whole | None = Field(
+        default=None,
+        description=(
+            "custom only: stages full of zeros before a panel's first tile; a ring that leads back "
+            "needs some."
+        ),
+    )
+    multicast: bool | None = Field(
+        default=None,
+        description="custom only: the two CTAs of a cluster each load a half for both.",
+    )
+    peer: bool | None = Field(
+        default=None,
+        description=(
+            "custom only: the stages are in the SMEM of the other CTA of a cluster of two, whose "
+            "roles take them."
+        ),
+    )
 
 
 class Tensor(Section):
@@ -235,6 +253,35 @@ class Role(Section):
     finish: str | None = Field(
         default=None,
         description="custom only: Python text that ends a panel, before what is kept is stored.",
+    )
+    turn: str | None = Field(
+        default=None,
+        description=(
+            "custom only: Python text of the part of a body for which groups of an order take "
+            "turns; left out, the whole body is."
+        ),
+    )
+
+
+class Order(Section):
+    """`[order.NAME]`, for op = "custom": groups that alternate tiles, one after the other."""
+
+    roles: str = Field(
+        description='The groups, in the order of their turns: "even, odd"; or one role of several.'
+    )
+    groups: Whole | None = Field(
+        default=None, description="Groups of the one role, each of its number of warps."
+    )
+    depth: Whole = Field(
+        default=1,
+        description="Ordered parts of a tile: 1, the turn alone; 2, the body too, each in turn.",
+    )
+    shape: str | None = Field(
+        default=None,
+        description='What a turn hands on to the next: "M", a number for each row; or nothing.',
+    )
+    start: float = Field(
+        default=0.0, description="What a panel's first turn finds in what is handed on."
     )
 
 
@@ -323,6 +370,7 @@ class KernelDescription(Section):
     tensor: dict[str, Tensor] = Field(default_factory=dict)
     pipeline: dict[str, Pipeline] = Field(default_factory=dict)
     role: dict[str, Role] = Field(default_factory=dict)
+    order: dict[str, Order] = Field(default_factory=dict)
     scheduler: Scheduler = Scheduler()
     stream: Stream = Stream()
     reduce: Reduce = Reduce()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random graphs of 2 to 5 roles and 1 to 4 rings, as the data of a description; by a seed.
 
-`python tests/random_graphs.py FOLDER COUNT` writes that many modules, to run them on a GPU.
+`python tests/random_graphs.py FOLDER COUNT [orders]` writes that many modules, to run them on a
+GPU; with `orders` of those of `random_orders`.
 """
 
 import random
@@ -153,13 +154,16 @@ def broken(seed: int) -> tuple[str, dict[str, Any]]:
     return "PG271", data
 
 
-def main(folder: str, count: str) -> None:
+def main(folder: str, count: str, kind: str = "") -> None:
+    import random_orders
+
     from pipegen.description_file import description_from_data
     from pipegen.planning import plan
     from pipegen.rendering import render
 
+    make = random_orders.valid if kind == "orders" else valid
     for seed in range(int(count)):
-        for name, text in render(plan(description_from_data(valid(seed)))).items():
+        for name, text in render(plan(description_from_data(make(seed)))).items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
 
 

@@ -180,5 +180,4 @@ def test_every_checked_in_kernel_passes(path):
     made = plan(load_description(path))
     found, skipped = find_in_plan(made)
     assert found == []
-    if len(skipped) == len(made.pipelines):
-        pytest.skip("; ".join(each.reason for each in skipped))
+    assert len(skipped) < len(made.pipelines), [each.reason for each in skipped]

@@ -265,12 +265,22 @@ def test_the_blocks_of_an_sm_have_the_registers(compiled):
         assert taken <= hardware.registers_per_sm, path.stem
 
 
-def test_few_tiles_a_block_where_no_warpgroup_loads():
+@pytest.mark.parametrize(
+    ("op", "body", "style", "tiles"),
+    [
+        ("stream", "rmsnorm", "emit-pipeline", 2),
+        ("stream", "rmsnorm", "warp-specialized", 3),
+        ("reduce", "rmsnorm", "emit-pipeline", 4),
+        ("reduce", "rmsnorm", "warp-specialized", 4),
+        ("reduce", "softmax", "emit-pipeline", 4),
+        ("reduce", "softmax", "warp-specialized", 8),
+    ],
+)
+def test_few_tiles_a_block(op, body, style, tiles):
     """More blocks than run at once."""
-    plain = text_of(style="emit-pipeline").split('"""', 2)[2]
-    assert "TILES_PER_BLOCK = 4" in plain
-    assert "pl.cdiv(tiles, TILES_PER_BLOCK)" in plain
-    assert "TILES_PER_BLOCK" not in text_of()
+    text = text_of(op=op, style=style, reduce={"body": body}).split('"""', 2)[2]
+    assert f"TILES_PER_BLOCK = {tiles}  #" in text
+    assert "pl.cdiv(tiles, TILES_PER_BLOCK)" in text
 
 
 def test_a_missing_fence_is_seen(newest_jax, tmp_path):

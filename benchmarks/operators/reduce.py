@@ -30,7 +30,8 @@ class Operator:
         self.longest: int = self.module.MAX_COLUMNS
         self.stages: int = self.module.MAINLOOP_STAGES
         self.step: int = self.module.ROW_STEP
-        self.piece: int = self.module.PIECE
+        # N is padded to whole steps where a tile is one row, to whole pieces of 128 B elsewhere.
+        self.piece: int = getattr(self.module, "PIECE", self.step)
 
     def operands(self, size: Size) -> list[torch.Tensor]:
         """x (M, N), and the weight (N,) of an RMS norm."""

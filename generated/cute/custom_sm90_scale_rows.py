@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 e37c7868b6ce
-# text: 1215ee1dd526
+# template: cute/custom.py.j2 2a118aefaff0
+# text: 68abc5dadf36
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_emit_pipeline.py.j2 cc687b4743af
-# text: 80a0ce70169a
+# template: pallas/reduce_emit_pipeline.py.j2 c0d99bcd2763
+# text: 47cd8f508d5e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

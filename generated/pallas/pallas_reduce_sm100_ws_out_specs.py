@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_100a
-# template: pallas/reduce_warp_specialized.py.j2 c42ec23a6814
-# text: 5f78111a4206
+# template: pallas/reduce_warp_specialized.py.j2 56acda3bb78d
+# text: 2a2a9682930a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -21,10 +21,9 @@
 Compiled and interpreted only: no Blackwell GPU was at hand when its template was written.
 
 out = x / sqrt(mean(x * x) + 1e-6) * weight,
-over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. Persistent and
-warp-specialized: each CTA takes 2 rows at a time, one tile after the other, and loads the next
-ones while it computes this one. A tile is read from GMEM once: its rows are in registers while they
-are reduced.
+over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. A CTA takes a few
+tiles, 2 rows each, one after the other, and loads the next ones while it computes this one. A
+tile is read from GMEM once: its rows are in registers while they are reduced.
 
 Roles of a CTA's 256 threads (one Pallas thread is a warpgroup: 128 threads)
   consumer  warpgroup 0: reduces the rows of a tile in f32; one thread issues the TMA stores
@@ -80,6 +79,7 @@ MAX_COLUMNS = 8192  # the longest row: 128 registers a thread, 2 * 8192 / 128
 VECTOR = 8  # elements that a lane reads or writes at once: 16 B / 2 B
 PRODUCER_REGISTERS = 40  # a thread; consumers get 256, min(256, (512 - 40) // 1 // 8 * 8)
 BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an SM
+TILES_PER_BLOCK = 4  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 3  # (232448 - 18440) // 65552
 
@@ -187,8 +187,8 @@ def launch(x, weight, sm_count: int, interpret=None):
     m, n = x.shape
     x = pad(x, PIECE)
     tiles = pl.cdiv(m, TILE_M)
-    # As many blocks as run at once: one more would run alone, after all others.
-    blocks = min(tiles, sm_count * BLOCKS_PER_SM)
+    # At least as many blocks as run at once.
+    blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),

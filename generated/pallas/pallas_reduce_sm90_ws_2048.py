@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 c42ec23a6814
-# text: 3b7d35042150
+# template: pallas/reduce_warp_specialized.py.j2 56acda3bb78d
+# text: 548f6fb26d74
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -19,10 +19,9 @@
 """RMS norm for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): bf16, bf16 -> f32 -> bf16.
 
 out = x / sqrt(mean(x * x) + 1e-6) * weight,
-over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. Persistent and
-warp-specialized: each CTA takes 8 rows at a time, one tile after the other, and loads the next
-ones while it computes this one. A tile is read from GMEM once: its rows are in registers while they
-are reduced.
+over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. A CTA takes a few
+tiles, 8 rows each, one after the other, and loads the next ones while it computes this one. A
+tile is read from GMEM once: its rows are in registers while they are reduced.
 
 Roles of a CTA's 384 threads (one Pallas thread is a warpgroup: 128 threads)
   consumer  warpgroups 0 to 1: 4 rows of a tile each; reduce them in f32, store by TMA
@@ -80,6 +79,7 @@ CONSUMER_WARPGROUPS = 2
 WG_M = 4  # rows of a tile that a warpgroup has: 8 / 2
 PRODUCER_REGISTERS = 40  # a thread; consumers get 232, min(256, (512 - 40) // 2 // 8 * 8)
 BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an SM
+TILES_PER_BLOCK = 4  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 4  # (232448 - 71688) // 32784
 EPI_STAGES = 2  # of a warpgroup: one is written while another is stored
@@ -204,8 +204,8 @@ def launch(x, weight, sm_count: int, interpret=None):
     m, n = x.shape
     x = pad(x, PIECE)
     tiles = pl.cdiv(m, TILE_M)
-    # As many blocks as run at once: one more would run alone, after all others.
-    blocks = min(tiles, sm_count * BLOCKS_PER_SM)
+    # At least as many blocks as run at once.
+    blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),

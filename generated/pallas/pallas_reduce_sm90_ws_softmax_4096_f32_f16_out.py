@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: reduce | pallas | sm_90a
-# template: pallas/reduce_warp_specialized.py.j2 c42ec23a6814
-# text: 4c5a9bbbc989
+# template: pallas/reduce_warp_specialized.py.j2 56acda3bb78d
+# text: b8d19ecb2faa
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -26,10 +26,9 @@
 """Softmax for Hopper (sm_90a) in JAX Pallas (Mosaic GPU): f32 -> f32 -> f16.
 
 out = exp(x - max(x)) / sum(exp(x - max(x))),
-over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. Persistent and
-warp-specialized: each CTA takes 2 rows at a time, one tile after the other, and loads the next
-ones while it computes this one. A tile is read from GMEM once: its rows are in registers while they
-are reduced.
+over the N columns of each row of an (M, N) matrix; in the code it is `reduce_op`. A CTA takes a few
+tiles, 2 rows each, one after the other, and loads the next ones while it computes this one. A
+tile is read from GMEM once: its rows are in registers while they are reduced.
 
 Roles of a CTA's 256 threads (one Pallas thread is a warpgroup: 128 threads)
   consumer  warpgroup 0: reduces the rows of a tile in f32; one thread issues the TMA stores
@@ -84,6 +83,7 @@ MAX_COLUMNS = 4096  # the longest row: 64 registers a thread, 2 * 4096 / 128
 VECTOR = 4  # elements that a lane reads or writes at once: 16 B / 4 B
 PRODUCER_REGISTERS = 40  # a thread; consumers get 256, min(256, (512 - 40) // 1 // 8 * 8)
 BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an SM
+TILES_PER_BLOCK = 8  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 6  # (232448 - 34816) // 32784
 EPI_STAGES = 2  # of a warpgroup: one is written while another is stored
@@ -198,8 +198,8 @@ def launch(x, sm_count: int, interpret=None):
     m, n = x.shape
     x = pad(x, PIECE)
     tiles = pl.cdiv(m, TILE_M)
-    # As many blocks as run at once: one more would run alone, after all others.
-    blocks = min(tiles, sm_count * BLOCKS_PER_SM)
+    # At least as many blocks as run at once.
+    blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))
     kernel = plgpu.kernel(
         functools.partial(reduce_kernel, columns=n, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(x.shape, OUT_DTYPE),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_100a
-# template: pallas/stream_warp_specialized.py.j2 dade075dd3c7
-# text: 74ef877c978a
+# template: pallas/stream_warp_specialized.py.j2 c11c0df44f53
+# text: 86081f7897a0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -24,7 +24,7 @@
 Compiled and interpreted only: no Blackwell GPU was at hand when its template was written.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
-bias; f is `stream_op`. Persistent and warp-specialized: a CTA takes tiles of 32 x 256, one after
+bias; f is `stream_op`. A CTA takes a few tiles of 32 x 256, one after
 the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 256 threads (one Pallas thread is a warpgroup: 128 threads)
@@ -78,6 +78,7 @@ TILE_M, TILE_N = 32, 256  # elements of a tile
 VECTOR = 8  # elements of a row that a lane has: 256 / 32
 PRODUCER_REGISTERS = 40  # a thread; consumers get 256, min(256, (512 - 40) // 1 // 8 * 8)
 BLOCKS_PER_SM = 1  # the memory warpgroup's setmaxnreg needs all registers of an SM
+TILES_PER_BLOCK = 3  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 6  # 232448 // 33296
 
@@ -163,8 +164,8 @@ def launch(x, y, sm_count: int, interpret=None):
     y = pad(y)
     out_shape = (m, pl.cdiv(n, PIECE) * PIECE)
     tiles = pl.cdiv(m, TILE_M) * pl.cdiv(out_shape[1], TILE_N)
-    # As many blocks as run at once: one more would run alone, after all others.
-    blocks = min(tiles, sm_count * BLOCKS_PER_SM)
+    # At least as many blocks as run at once.
+    blocks = min(tiles, max(sm_count * BLOCKS_PER_SM, pl.cdiv(tiles, TILES_PER_BLOCK)))
     kernel = plgpu.kernel(
         functools.partial(stream_kernel, blocks=blocks),
         out_type=jax.ShapeDtypeStruct(out_shape, OUT_DTYPE),

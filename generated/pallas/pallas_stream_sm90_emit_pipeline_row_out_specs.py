@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | pallas | sm_90a
-# template: pallas/stream_emit_pipeline.py.j2 9dd9ca0d4804
-# text: e2e1568354e1
+# template: pallas/stream_emit_pipeline.py.j2 5b8ea3be29db
+# text: c7ce810ab82a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -77,7 +77,7 @@ COMPUTE_DTYPE, OUT_DTYPE = jnp.float32, jnp.bfloat16
 TILE_M, TILE_N = 32, 256  # elements of a tile
 VECTOR = 8  # elements of a row that a lane has: 256 / 32
 BLOCKS_PER_SM = 2  # they share an SM's SMEM: one computes while another waits
-TILES_PER_BLOCK = 16  # few: an SM that is done early gets another block
+TILES_PER_BLOCK = 2  # few: an SM that is done early gets another block
 
 MAINLOOP_STAGES = 3  # 115712 // 33288
 

@@ -6,13 +6,21 @@ for a ring buffer, for groups in turn, and for a graph of roles; `plans` for a k
 """
 
 from pipegen.barriers.machine import Finding, System, explore
-from pipegen.barriers.rings import End, RingModel, find_in_ring, find_in_roles, find_in_turns
+from pipegen.barriers.rings import (
+    End,
+    RingModel,
+    TurnsModel,
+    find_in_ring,
+    find_in_roles,
+    find_in_turns,
+)
 
 __all__ = [
     "End",
     "Finding",
     "RingModel",
     "System",
+    "TurnsModel",
     "explore",
     "find_in_ring",
     "find_in_roles",

@@ -146,7 +146,9 @@ def _too_early(system: System, state: State, name: str, op: Op) -> str:
         other = system.agents[agent][0]
         if places[agent] < steps:
             return f"{name} passes ({op.says}) before {other} is through with the stage"
-        if any(owner == agent and step < steps for owner, step, _, _ in copies):
+        if any(
+            (owner, at) == (agent, op.barrier) and step < steps for owner, step, at, _ in copies
+        ):
             return f"{name} passes ({op.says}) before the bytes of {other} have landed"
     return ""
 

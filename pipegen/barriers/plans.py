@@ -7,9 +7,17 @@ CTAs of a cluster receive what this one loads, so that a wrong count does not co
 
 from dataclasses import dataclass, replace
 
+from pipegen.barriers.emitters import (
+    ONE_STREAM,
+    SPECIALIZED,
+    UNKNOWN,
+    copies,
+    find_in_one_stream,
+    find_specialized,
+)
 from pipegen.barriers.machine import Finding
 from pipegen.barriers.rings import End, RingModel, find_in_ring, find_in_turns
-from pipegen.hardware import WARP
+from pipegen.hardware import WARP, WARPGROUP
 from pipegen.planning.model import PipelinePlan, Plan
 
 # Which of a stage's tiles the CTAs along M, and along N, share: A along N, B along M.
@@ -22,8 +30,6 @@ SHARED = {
 # The role of threads that empties, or fills, a ring where it is not consumer, or producer.
 READERS = {"weights": "transform", "accumulator": "epilogue"}
 WRITERS = {"transform": "transform"}
-# Mosaic GPU's emitters set up their barriers themselves; groups of bulk stores have none.
-WITHOUT_BARRIERS = ("PipelineTmaStore",)
 # A deep ring does no more than one of this many stages does, and takes longer to try.
 MODELLED_STAGES = 2
 
@@ -41,14 +47,17 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
     found: list[tuple[str, Finding]] = []
     skipped: list[Skipped] = []
     for pipeline in plan.pipelines:
-        emitter = pipeline.construct.startswith("plgpu.") and pipeline.construct != "plgpu.Barrier"
-        if emitter or pipeline.construct in WITHOUT_BARRIERS:
+        if pipeline.full_arrive_count is None or pipeline.construct in UNKNOWN:
             skipped.append(Skipped(pipeline.name, f"{pipeline.construct} has no barrier of ours"))
             continue
-        if pipeline.construct == "PipelineOrder":
-            count = pipeline.full_arrive_count or 0
-            threads = threads_of(plan, "consumer") // pipeline.groups
+        if pipeline.name in plan.description.order or pipeline.construct == "PipelineOrder":
+            count = pipeline.full_arrive_count
+            threads = turn_threads(plan, pipeline)
             finding = find_in_turns([count] * pipeline.groups, [threads] * pipeline.groups)
+        elif pipeline.construct == SPECIALIZED:
+            finding = find_specialized(plan, pipeline, receivers(plan, pipeline))
+        elif pipeline.construct in ONE_STREAM:
+            finding = find_in_one_stream(plan, pipeline)
         else:
             model = ring_of(plan, pipeline)
             if model is None:
@@ -60,6 +69,15 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
     return found, skipped
 
 
+def turn_threads(plan: Plan, pipeline: PipelinePlan) -> int:
+    """Threads of a group that gives its turn on, from the roles."""
+    order = plan.description.order.get(pipeline.name)
+    if order is None:
+        return threads_of(plan, "consumer") // pipeline.groups
+    roles = [name.strip() for name in order.roles.split(",")]
+    return threads_of(plan, roles[0]) // (pipeline.groups if len(roles) == 1 else 1)
+
+
 def threads_of(plan: Plan, role: str) -> int:
     """Threads of a role; 0 if the kernel has none of that name."""
     return next((each.threads for each in plan.roles if each.name == role), 0)
@@ -67,7 +85,7 @@ def threads_of(plan: Plan, role: str) -> int:
 
 def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
     """A pipeline for the model; None where nothing is known of its class or its roles."""
-    if plan.description.kernel.op == "custom":
+    if plan.description.kernel.op == "custom" and pipeline.name not in plan.description.order:
         return custom_ring(plan, pipeline)
     producers, consumers = producers_of(plan, pipeline), consumers_of(plan, pipeline)
     if not producers or not consumers:
@@ -84,17 +102,16 @@ def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
 
 def custom_ring(plan: Plan, pipeline: PipelinePlan) -> RingModel:
     """A ring of the user's own graph, whose ends are the graph's."""
+    from pipegen.planning.custom.models import alone
     from pipegen.planning.custom.numbers import Numbers
     from pipegen.planning.custom.reading import read_graph
 
     graph = read_graph(plan.description)
     if graph is None:
         raise ValueError(f"no graph: {plan.name}")
-    alone = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend).alone(
-        graph.ring(pipeline.name)
-    )
+    numbers = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend)
     return replace(
-        alone,
+        alone(numbers, graph.ring(pipeline.name)),
         full_count=pipeline.full_arrive_count or 0,
         empty_count=pipeline.empty_arrive_count or 0,
     )
@@ -111,6 +128,11 @@ def producers_of(plan: Plan, pipeline: PipelinePlan) -> list[End]:
         return [End(name, 1, tx_count, tx_count) for name in names]
     if pipeline.construct == "PipelineUmmaAsync":
         return [End("tcgen05.commit", 1)]
+    if pipeline.construct == "plgpu.kernel":
+        tx_count = pipeline.tx_count or 0
+        if pipeline.name == "accumulator":
+            return [End("tcgen05.commit", 1)]
+        return [End("tma", WARPGROUP * copies(plan), tx_count, tx_count)]
     threads = threads_of(plan, WRITERS.get(pipeline.name, "producer"))
     ctas = description.cluster.cta_group if pipeline.construct == "PipelineAsyncUmma" else 1
     return split("producer", threads * ctas) if threads else []
@@ -127,8 +149,12 @@ def consumers_of(plan: Plan, pipeline: PipelinePlan) -> list[End]:
             End("scheduler", threads_of(plan, "scheduler")),
             End("tma", threads_of(plan, "tma") * ctas),
             End("mma", threads_of(plan, "mma") * ctas // group),
-            End("epilogue", threads_of(plan, "epilogue") * ctas),
+            *split("epilogue", threads_of(plan, "epilogue") * ctas),
         ]
+    if pipeline.construct == "plgpu.kernel":
+        if pipeline.name == "accumulator":
+            return split("epilogue", group * max(1, threads_of(plan, "epilogue") // WARPGROUP))
+        return [End("tcgen05.commit", 1)]
     partners = receivers(plan, pipeline)
     if pipeline.construct in ("PipelineTmaUmma", "PipelineAsyncUmma"):
         several = partners if pipeline.construct == "PipelineTmaUmma" else 1

@@ -15,9 +15,12 @@ LAPS = 2
 class End:
     """One group at an end of a ring: its arrivals for a stage, and what it does to the bytes.
 
-    A producer of TMA arms `armed` bytes (its one arrival) and copies `copied`. `trips`: stages that
-    it goes through; None for as many laps as show every fault. `phase`: the parity of its first
-    wait, by default 1 for a producer and 0 for a consumer.
+    A producer of TMA arms `armed` bytes (with its first arrival) and copies `copied`. `trips`:
+    stages that it goes through; None for as many laps as show every fault. `phase`: the parity of its first
+    wait, by default 1 for a producer and 0 for a consumer. `first` and `every`: of a ring's stages,
+    in their order, those that a group which takes turns comes to. `also`: rings, by name, at which
+    it does the same (multicast: its copies land, and its releases count, in both CTAs). `tails`:
+    whether a producer waits at its end until all its stages have been released.
     """
 
     name: str
@@ -26,6 +29,28 @@ class End:
     copied: int = 0
     trips: int | None = None
     phase: int | None = None
+    first: int = 0
+    every: int = 1
+    also: tuple[str, ...] = ()
+    tails: bool = True
+
+    def place(self, count: int) -> int:
+        """The stage, counted from the ring's first, that it comes to in its count-th pass."""
+        return self.first + count * self.every
+
+
+@dataclass(frozen=True)
+class TurnsModel:
+    """Groups, by their agents' names, that take turns; `depth` ordered parts of `count` arrivals.
+
+    `arrivals`: what a group brings to the next one's barrier.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    count: int
+    arrivals: int
+    depth: int = 1
 
 
 @dataclass(frozen=True)
@@ -44,13 +69,15 @@ class RingModel:
 class Step:
     """One pass of a role: the stages it waits for, those it acquires, and what it then gives on.
 
-    A stage may stay open over several passes, until a later one commits or releases it.
+    A stage may stay open over several passes, until a later one commits or releases it. `turns`:
+    the orders in which it waits for its turn and gives it on, between the two.
     """
 
     takes: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     releases: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
 
 
 @dataclass
@@ -82,8 +109,11 @@ class _Agents:
 class _Ring:
     """A ring within a system: writes the operations of its ends into their programs."""
 
-    def __init__(self, agents: _Agents, model: RingModel) -> None:
+    def __init__(
+        self, agents: _Agents, model: RingModel, rings: "dict[str, _Ring] | None" = None
+    ) -> None:
         self.agents, self.model, self.first = agents, model, len(agents.barriers)
+        self.rings = {} if rings is None else rings
         for stage in range(model.stages):
             agents.barriers += [
                 Barrier(f"{model.name}'s full barrier {stage}", model.full_count),
@@ -109,8 +139,13 @@ class _Ring:
         if fills and (end.armed or end.copied) and not tail:
             says = f"arms stage {stage} of {self.model.name} with {end.armed} B"
             program.append(Op("arm", self.first + 2 * stage, end.armed, says))
-            program.append(Op("copy", self.first + 2 * stage, end.copied, "starts its copy"))
-            self.agents.done[end.name, (self.model.name, index, "commit")] = len(program)
+            if end.arrivals > 1:
+                says = "arrives for its other copies and threads"
+                program.append(Op("arrive", self.first + 2 * stage, end.arrivals - 1, says))
+            for ring in (self, *(self.rings[name] for name in end.also)):
+                barrier = ring.first + 2 * stage
+                program.append(Op("copy", barrier, end.copied, "starts its copy"))
+                self.agents.done[end.name, (ring.model.name, index, "commit")] = len(program)
 
     def leave(self, end: End, index: int, fills: bool) -> None:
         """The commit of a producer, or the release of a consumer, of the index-th stage."""
@@ -126,6 +161,8 @@ class _Ring:
             event = (self.model.name, index, "commit" if fills else "release")
             # Who does not say that it is through is so with its next step.
             self.agents.done[end.name, event] = len(program) + (0 if end.arrivals else 1)
+        for ring in () if copies else (self.rings[name] for name in end.also):
+            ring.leave(replace(end, also=()), index, fills)
 
 
 def ring_system(ring: RingModel) -> System:
@@ -137,10 +174,10 @@ def ring_system(ring: RingModel) -> System:
         for end in ends:
             agents.programs.setdefault(end.name, [])
             trips = laps if end.trips is None else end.trips
-            for index in range(trips):
+            for index in range(end.first, trips, end.every):
                 inside.wait(end, index, fills)
                 inside.leave(end, index, fills)
-            if fills and trips:
+            if fills and trips and end.every == 1:
                 inside.wait(end, trips - 1 + ring.stages, fills, tail=True)
     return agents.system()
 
@@ -158,26 +195,70 @@ def find_in_turns(counts: Sequence[int], arrivals: Sequence[int], phase: int = 1
     group's first wait, which passes at once; the others' is 0.
     """
     barriers = tuple(Barrier(f"turn {index}", count) for index, count in enumerate(counts))
+    # One thread of each group may lag behind the others.
+    parts = [(1, brought - 1) if brought > 1 else (brought,) for brought in arrivals]
+    first = [sum(len(part) for part in parts[:index]) for index in range(len(parts))]
     agents = []
-    for index, brought in enumerate(arrivals):
-        ops: list[Op] = []
-        for lap in range(2 * LAPS):
-            parity = ((phase if index == 0 else 0) + lap) % 2
-            # Two operations a turn: group i's turn comes when the one before has had it.
-            before = index - 1 if index else len(counts) - 1
-            turns = lap + 1 if index else lap
-            after = ((before, 2 * turns),) if turns else ()
-            ops.append(Op("wait", index, parity, f"waits for turn {lap}", after))
-            following = (index + 1) % len(counts)
-            ops.append(Op("arrive", following, brought, f"gives turn {lap} on"))
-        agents.append((f"group {index}", tuple(ops)))
+    for index, amounts in enumerate(parts):
+        before = index - 1 if index else len(counts) - 1
+        following = (index + 1) % len(counts)
+        for place, brought in enumerate(amounts):
+            ops: list[Op] = []
+            for lap in range(2 * LAPS):
+                parity = ((phase if index == 0 else 0) + lap) % 2
+                # Two operations a turn: group i's turn comes when the one before has had it.
+                turns = lap + 1 if index else lap
+                after = tuple((first[before] + k, 2 * turns) for k in range(len(parts[before])))
+                ops.append(
+                    Op("wait", index, parity, f"waits for turn {lap}", after if turns else ())
+                )
+                ops.append(Op("arrive", following, brought, f"gives turn {lap} on"))
+            name = f"group {index}" if place or len(amounts) == 1 else f"one of group {index}"
+            agents.append((name, tuple(ops)))
     return explore(System(barriers, tuple(agents)))
 
 
-def roles_system(rings: Sequence[RingModel], steps: Mapping[str, Sequence[Step]]) -> System:
+class _Turns:
+    """An order within a system: a barrier for each group and part (PipelineOrder)."""
+
+    def __init__(self, agents: _Agents, model: TurnsModel) -> None:
+        self.agents, self.model, self.first = agents, model, len(agents.barriers)
+        for part in range(model.depth):
+            agents.barriers += [
+                Barrier(f"{model.name}'s turn of {group} in part {part}", model.count)
+                for group in model.groups
+            ]
+
+    def take(self, agent: str, lap: int) -> None:
+        """A group's waits for its lap-th turn, and what it gives on, part by part."""
+        groups = self.model.groups
+        group, program = groups.index(agent), self.agents.programs[agent]
+        for part in range(self.model.depth):
+            barrier = self.first + part * len(groups)
+            before = groups[group - 1]
+            event = (self.model.name, (lap if group else lap - 1) * self.model.depth + part, "turn")
+            self.agents.needs[agent, len(program)] = [(before, event)]
+            parity = ((0 if group else 1) + lap) % 2
+            says = f"waits for turn {lap} of {self.model.name}"
+            program.append(Op("wait", barrier + group, parity, says))
+            following = barrier + (group + 1) % len(groups)
+            says = f"gives turn {lap} of {self.model.name} on"
+            program.append(Op("arrive", following, self.model.arrivals, says))
+            done = (self.model.name, lap * self.model.depth + part, "turn")
+            self.agents.done[agent, done] = len(program)
+
+
+def roles_system(
+    rings: Sequence[RingModel],
+    steps: Mapping[str, Sequence[Step]],
+    turns: Sequence[TurnsModel] = (),
+) -> System:
     """All rings of a graph together: each role takes, then fills, then gives back, step by step."""
     agents = _Agents()
-    inside = {ring.name: _Ring(agents, ring) for ring in rings}
+    inside: dict[str, _Ring] = {}
+    for ring in rings:
+        inside[ring.name] = _Ring(agents, ring, inside)
+    orders = {order.name: _Turns(agents, order) for order in turns}
     ends = {
         (ring.name, fills, end.name): end
         for ring in rings
@@ -186,28 +267,39 @@ def roles_system(rings: Sequence[RingModel], steps: Mapping[str, Sequence[Step]]
     }
     for role, passes in steps.items():
         agents.programs.setdefault(role, [])
-        gone: dict[str, int] = {}
+        # How many stages of each ring it has waited for, and left: some may stay open.
+        taken: dict[str, int] = {}
+        left: dict[str, int] = {}
         for step in passes:
             for names, fills in ((step.takes, False), (step.fills, True)):
                 for name in names:
-                    index = gone.setdefault(name, 0)
-                    inside[name].wait(ends[name, fills, role], index, fills)
+                    end, count = ends[name, fills, role], taken.setdefault(name, 0)
+                    inside[name].wait(end, end.place(count), fills)
+                    taken[name] += 1
+            for name in step.turns:
+                orders[name].take(role, taken.setdefault(name, 0))
+                taken[name] += 1
             for names, fills in ((step.commits, True), (step.releases, False)):
                 for name in names:
-                    inside[name].leave(ends[name, fills, role], gone[name], fills)
-                    gone[name] += 1
-        for name, trips in gone.items():
-            if (name, True, role) in ends and trips:
+                    end, count = ends[name, fills, role], left.setdefault(name, 0)
+                    inside[name].leave(end, end.place(count), fills)
+                    left[name] += 1
+        for name, trips in left.items():
+            filled = ends.get((name, True, role))
+            if filled and filled.tails and filled.every == 1:
                 last = trips - 1 + inside[name].model.stages
-                inside[name].wait(ends[name, True, role], last, True, tail=True)
+                inside[name].wait(filled, last, True, tail=True)
     return agents.system()
 
 
 def find_in_roles(
-    rings: Sequence[RingModel], steps: Mapping[str, Sequence[Step]], every_order: bool = False
+    rings: Sequence[RingModel],
+    steps: Mapping[str, Sequence[Step]],
+    every_order: bool = False,
+    turns: Sequence[TurnsModel] = (),
 ) -> Finding | None:
     """The fault of a graph, whose rings have none on their own.
 
     One order of events decides it (`machine.explore`); `every_order` tries all, for small graphs.
     """
-    return explore(roles_system(rings, steps), every_order=every_order)
+    return explore(roles_system(rings, steps, turns), every_order=every_order)

@@ -47,7 +47,7 @@ MIXED_RULES = frozenset(
 )
 
 # [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
-CUSTOM_RULES = frozenset(("PG270", "PG271", "PG272", "PG274", "PG273", "PG275", "PG276"))
+CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277)))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}

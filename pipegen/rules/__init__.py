@@ -12,7 +12,7 @@ from pipegen.description import KernelDescription
 from pipegen.errors import Problem
 
 # What derived rules compute from: while one of these is wrong, their sums are about nothing.
-_COMPUTED_FROM = ("tile.", "dtype.", "role.", "pipeline.")
+_COMPUTED_FROM = ("tile.", "dtype.", "role.", "pipeline.", "order.")
 
 Check = Callable[[KernelDescription], Iterator[Problem]]
 

@@ -95,9 +95,10 @@ def _of_other_families(description: KernelDescription) -> dict[str, object]:
 def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that describe the user's own graph."""
     found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
+    found |= {f"order.{name}": "a table" for name in description.order}
     for section, keys in (
-        ("pipeline", ("edge", "holds", "dtype", "shape")),
-        ("role", ("kind", "body", "start", "finish")),
+        ("pipeline", ("edge", "holds", "dtype", "shape", "credits", "multicast", "peer")),
+        ("role", ("kind", "body", "start", "finish", "turn")),
     ):
         for name, entry in getattr(description, section).items():
             for key in keys:
@@ -110,7 +111,7 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that belong to the other ops: anything but its usual value."""
     usual = KernelDescription(kernel=description.kernel)
     found: dict[str, object] = {}
-    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role"}
+    own = {"pipegen", "kernel", "tile", "tensor", "pipeline", "role", "order", "cluster"}
     for section in KernelDescription.model_fields.keys() - own:
         given, plain = getattr(description, section), getattr(usual, section)
         for key in type(given).model_fields:
@@ -118,6 +119,8 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
             filled_in = section == "dtype" and key == "acc" and value == "f32"
             if value != getattr(plain, key) and not filled_in:
                 found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
+    if description.cluster.cta_group != 1:
+        found["cluster.cta_group"] = description.cluster.cta_group
     if description.tile.k is not None:
         found["tile.k"] = description.tile.k
     for name, ring in description.pipeline.items():

@@ -65,12 +65,12 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
         )
         return
     kind = kinds[ring.sources[0]]
-    if len(ring.sources) > 1 and kind == "thread":
+    if len(graph.at_a_time(ring.sources)) > 1 and kind == "thread":
         yield Problem(
             "two bodies would write the same tile",
             key,
             ring.edge,
-            "a ring for each source",
+            "a ring for each source, or an order in which they take turns",
             f'"{ring.sources[0]} -> {", ".join(ring.targets)}"',
         )
         return

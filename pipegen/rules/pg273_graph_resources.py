@@ -63,11 +63,15 @@ def _warps(numbers: Numbers) -> Iterator[Problem]:
             )
             return
     most = MOST_THREADS // WARP
-    total = sum(role.warps for role in graph.roles)
-    meeting = [role for role in graph.roles if role.kind == "thread" and role.warps > 1]
-    widest = max(graph.roles, key=lambda role: role.warps)
+    total = sum(role.block_warps for role in graph.roles)
+    meeting = [
+        role
+        for role in graph.roles
+        for _ in range(role.groups if role.kind == "thread" and role.warps > 1 else 0)
+    ]
+    widest = max(graph.roles, key=lambda role: role.block_warps)
     if total > most:
-        said = " + ".join(str(role.warps) for role in graph.roles)
+        said = " + ".join(str(role.block_warps) for role in graph.roles)
         yield Problem(
             f"the roles have {said} = {total} warps, a block {most}",
             f"role.{widest.name}.warps",
@@ -159,24 +163,26 @@ def _registers(numbers: Numbers) -> Iterator[Problem]:
                 ),
             )
             return
-        if role.warps % 4 or numbers.first_warp(role) % 4:
+        if role.block_warps % 4 or numbers.first_warp(role) % 4:
             first = numbers.first_warp(role)
             yield Problem(
                 f"setmaxnreg is for whole warpgroups, and {role.name} is warps {first} to "
-                f"{first + role.warps - 1}",
+                f"{first + role.block_warps - 1}",
                 key,
                 role.registers,
                 "roles of 4, 8 or 16 warps that stand before all smaller ones",
                 "leave the key out",
             )
             return
-    warps = sum(role.warps for role in roles)
-    asked = sum(role.warps * (role.registers or launch) for role in roles)
+    warps = sum(role.block_warps for role in roles)
+    asked = sum(role.block_warps * (role.registers or launch) for role in roles)
     if asked > warps * launch:
         most = max(moving, key=lambda role: role.registers)
-        spare = warps * launch - (asked - most.warps * most.registers)
-        fitting = max(SETMAXNREG_MIN, spare // most.warps // SETMAXNREG_STEP * SETMAXNREG_STEP)
-        said = " + ".join(f"{role.warps} * {role.registers or launch}" for role in roles)
+        spare = warps * launch - (asked - most.block_warps * most.registers)
+        fitting = max(
+            SETMAXNREG_MIN, spare // most.block_warps // SETMAXNREG_STEP * SETMAXNREG_STEP
+        )
+        said = " + ".join(f"{role.block_warps} * {role.registers or launch}" for role in roles)
         yield Problem(
             f"{warps} warps start with {launch} registers a thread, {warps * launch} together; "
             f"{said} = {asked} would wait for ever",

@@ -2,7 +2,8 @@
 """A custom kernel with a body of its own must say what it should write.
 
 What it checks
-    That every written tensor has `expect` as soon as some role has a body, that `expect` names only
+    That every written tensor has `expect` as soon as some role has a body, a ring leads back, or
+    two CTAs each sum their tiles of one panel; that `expect` names only
     tensors that are read, and that nothing is expected of a tensor that is read.
 
 Why
@@ -22,7 +23,11 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
+from pipegen.planning.custom.graph import Graph
 from pipegen.planning.custom.reading import read_graph
+
+# What an expression may call beside its library.
+BUILTINS = ("sum", "range", "min", "max", "len")
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -30,13 +35,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if graph is None:
         return
     read = [part.name for part in graph.tensors if part.name not in graph.written]
-    bodies = [role.name for role in graph.roles if role.body or role.finish]
+    unknown_why = _why(graph)
     for name, tensor in description.tensor.items():
         key = f"tensor.{name}.expect"
         if tensor.expect is None:
-            if bodies and name in graph.written:
+            if unknown_why and name in graph.written:
                 yield Problem(
-                    f"{bodies[0]} has a body of its own, so only you know what {name} should be",
+                    f"{unknown_why}, so only you know what {name} should be",
                     f"tensor.{name}",
                     allowed=f"expect = an expression of {listing(read)}",
                     nearest=f'{key} = "{read[0] if read else "x"}"',
@@ -48,7 +53,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         else:
             used = names_in(tensor.expect)
             library = "torch" if description.kernel.backend == "cute" else "np"
-            unknown = sorted(used - {*read, library})
+            unknown = sorted(used - {*read, library, *BUILTINS})
             if unknown:
                 yield Problem(
                     f"no tensor {unknown[0]} is read",
@@ -59,10 +64,23 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                 )
 
 
+def _why(graph: Graph) -> str:
+    """Why pipegen does not know what the graph writes; empty if it does."""
+    for role in graph.roles:
+        if role.body or role.finish:
+            return f"{role.name} has a body of its own"
+        if role.kept and graph.cluster == (1, 2):
+            return f"{role.name} of each CTA sums its tiles of a panel that two have"
+    back = next((ring for ring in graph.rings if ring.credits), None)
+    return f"{back.name} leads back" if back else ""
+
+
 def names_in(text: str) -> set[str]:
-    """The names of an expression; none if it is no Python, of which rule PG270 speaks."""
+    """The names that an expression takes from outside; none if it is no Python (rule PG270)."""
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {name.id for name in names if isinstance(name.ctx, ast.Store)}  # by "for k in ..."
+    return {name.id for name in names} - bound

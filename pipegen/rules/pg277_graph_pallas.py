@@ -4,7 +4,8 @@
 What it checks
     That each role has 4 warps and there are at most 8; that all tensors and stages are (M, N), of
     bf16, f16 or f32; that TMA loads (kind tma); and that no key asks for what Mosaic GPU does not
-    give a role: cp.async, registers, results kept over a panel.
+    give a role (cp.async, registers, results kept over a panel), or the template does not write:
+    clusters, credits, orders.
 
 Why
     Mosaic GPU's barriers count warpgroups, its copies are TMA's, and its layouts are inferred for
@@ -41,6 +42,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         )
     for role in graph.roles:
         yield from _role(role)
+    yield from _between(description, graph)
     yield from _parts(description, graph)
 
 
@@ -74,6 +76,27 @@ def _role(role: RoleNode) -> Iterator[Problem]:
                 "no value",
                 "leave the key out",
             )
+
+
+def _between(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
+    """Orders, clusters and credits, which the CuTe DSL's template has."""
+    asked: dict[str, object] = {}
+    if graph.clustered:
+        asked["cluster.shape"] = list(graph.cluster)
+    for name, ring in description.pipeline.items():
+        for key in ("credits", "multicast", "peer"):
+            if getattr(ring, key):
+                asked[f"pipeline.{name}.{key}"] = getattr(ring, key)
+    for order in graph.orders:
+        asked[f"order.{order.name}.roles"] = ", ".join(order.roles)
+    for key, value in asked.items():
+        yield Problem(
+            "the Pallas template writes no such thing",
+            key,
+            value,
+            'backend = "cute"',
+            "leave it out",
+        )
 
 
 def _parts(description: KernelDescription, graph: Graph) -> Iterator[Problem]:

@@ -38,6 +38,8 @@ def bodies_of(graph: Graph) -> list[Body]:
     for role in graph.roles:
         if role.kind == "thread":
             found.append(_body(role))
+            if role.turn:
+                found.append(_turn(role))
             if role.kept:
                 found.append(_finish(role))
     return found
@@ -49,11 +51,13 @@ def _body(role: RoleNode) -> Body:
         names.append("columns: cutlass.Int32")
     names.append("thread: cutlass.Int32")
     held = [_said(part, ring) for ring in role.inputs for part in ring.parts]
+    peers = [p.name for ring in role.outputs if ring.peer for p in ring.parts if p not in role.kept]
     made = [part for ring in role.outputs for part in ring.parts if part not in role.kept]
     words = [
         *held,
         *(f"{part.name}: this thread's part of the tile in GMEM" for part in role.reads),
-        *(f"{part.name}: the stage to fill" for part in made),
+        *(f"{part.name}: the stage to fill" for part in made if part.name not in peers),
+        *(f"{name}: the stage to fill, in the other CTA: by store_part only" for name in peers),
         *(
             f"{part.name}: this thread's part, which is stored"
             for part in role.writes
@@ -69,6 +73,29 @@ def _body(role: RoleNode) -> Body:
         ", ".join(names),
         [f"{what}. {upper(role.name)}_WARPS warps; this is thread `thread` of them.", "", *words],
         textwrap.dedent(role.body).strip().splitlines() if role.body else identity(role),
+    )
+
+
+def _turn(role: RoleNode) -> Body:
+    """The ordered part of a role that takes turns."""
+    assert role.order is not None
+    assert role.turn is not None
+    names = arguments_of(role)
+    inputs = len([part for ring in role.inputs for part in ring.parts])
+    words = ["Ordered: the tile before has been through here, in another group. Its arguments are"]
+    words.append(f"those of {role.name}.")
+    if role.order.state:
+        names.insert(inputs, role.order.name)
+        words[1] = f"those of {role.name}, and what the turns hand on:"
+        words.append(
+            f"{role.order.name}: ROWS f32; what lane 0 of a warp leaves, the next turn has"
+        )
+    typed = [*(f"{name}: cute.Tensor" for name in names), "columns: cutlass.Int32"]
+    return Body(
+        f"{role.name}_turn",
+        ", ".join([*typed, "thread: cutlass.Int32"]),
+        ["Yours.", "", *words],
+        textwrap.dedent(role.turn).strip().splitlines(),
     )
 
 
@@ -133,29 +160,36 @@ def identity(role: RoleNode) -> list[str]:
 
 
 def expected(graph: Graph) -> dict[str, str]:
-    """What identity bodies write to each tensor, as a torch expression of what is read."""
-    made: dict[tuple[str, str], str] = {}
+    """What identity bodies write to each tensor, as a torch expression of what is read.
 
-    def of_part(part: Part, wide: bool) -> str:
-        """A part that is read, as a matrix where `wide`."""
-        if wide and part.dims == ("M",):
-            return f"{part.name}[:, None]"
-        return part.name
+    A ring of the peer hands on what the other CTA has: `of_peer(x)` in place of each x that the two
+    CTAs of a cluster have different tiles of.
+    """
+    made: dict[tuple[str, str, bool], str] = {}
+    along = {(2, 1): "M", (1, 2): "N"}.get(graph.cluster)
 
-    def of_ring_part(role: RoleNode, part: Part) -> tuple[str, tuple[str, ...]]:
-        """Expression and dims of what a role makes for `part`."""
-        inputs: list[tuple[str, tuple[str, ...]]] = []
-        for ring in role.inputs:
-            source = graph.role(ring.sources[0])
-            for held in ring.parts:
-                if source.kind == "thread":
-                    key = (source.name, ring.name)
-                    if key not in made:
-                        made[key] = of_ring_part(source, held)[0]
-                    inputs.append((made[key], held.dims))
-                else:
-                    inputs.append((held.name, held.dims))
-        inputs += [(read.name, read.dims) for read in role.reads]
+    def of_part(part: Part, other: bool) -> str:
+        """A part that is read, by this CTA or by the other one."""
+        return f"of_peer({part.name})" if other and along in part.dims else part.name
+
+    def of_held(ring: Ring, held: Part, other: bool) -> str:
+        """What a ring's stage holds."""
+        source, other = graph.role(ring.sources[0]), other != ring.peer
+        if source.kind != "thread":
+            return of_part(held, other)
+        key = (source.name, ring.name, other)
+        if key not in made:
+            made[key] = of_role(source, held, other)
+        return made[key]
+
+    def of_role(role: RoleNode, part: Part, other: bool = False) -> str:
+        """What a role makes for `part`."""
+        if role.kind == "tma_store":
+            return of_held(role.inputs[0], role.inputs[0].parts[0], other)
+        inputs = [
+            (of_held(ring, held, other), held.dims) for ring in role.inputs for held in ring.parts
+        ]
+        inputs += [(of_part(read, other), read.dims) for read in role.reads]
         if part in role.kept:
             inputs = [each for each in inputs if "N" in each[1]] or inputs
         wide = "N" in part.dims or part in role.kept
@@ -165,23 +199,6 @@ def expected(graph: Graph) -> dict[str, str]:
             text = f"({text}).expand(m, n)"
         elif len(words) > 1:
             text = f"({text})"
-        return (f"{text}.sum(1)" if part in role.kept else text), part.dims
+        return f"{text}.sum(1)" if part in role.kept else text
 
-    return {
-        part.name: (
-            of_ring_part(role, part)[0]
-            if role.kind == "thread"
-            else _through(graph, role, of_ring_part)
-        )
-        for role in graph.roles
-        for part in role.writes
-    }
-
-
-def _through(graph: Graph, role: RoleNode, of_ring_part) -> str:  # type: ignore[no-untyped-def]
-    """What a TMA store writes: its ring's tiles as they are."""
-    ring = role.inputs[0]
-    source = graph.role(ring.sources[0])
-    held = ring.parts[0]
-    text = of_ring_part(source, held)[0] if source.kind == "thread" else held.name
-    return str(text)
+    return {part.name: of_role(role, part) for role in graph.roles for part in role.writes}

@@ -13,13 +13,17 @@ from pipegen.planning.custom.numbers import Numbers
 
 @dataclass(frozen=True)
 class RoleCode:
-    """The lines of a role around its loops, and in them: `tile_loop` has one body or none."""
+    """The lines of a role around its loops, and in them: `tile_loop` has one body or none.
+
+    `loop`: the head of the outer loop, over panels, or over the tiles of a group in turn.
+    """
 
     setup: list[str]
     panel_start: list[str]
     tile_loop: list[list[str]]
     panel_end: list[str]
     tails: list[str]
+    loop: str = "for panel in cutlass.range(first, panels, step, unroll=1):"
 
 
 def upper(name: str) -> str:
@@ -37,9 +41,21 @@ def field_of(ring: Ring, part: Part) -> str:
     return ring.name if len(ring.parts) == 1 else f"{ring.name}_{part.name}"
 
 
-def stage_of(ring: Ring, part: Part) -> str:
-    """One stage of a ring's buffer."""
-    return f"{field_of(ring, part)}_smem[None, None, {ring.name}_stage.index]"
+def stage_of(ring: Ring, part: Part, fills: bool = False) -> str:
+    """One stage of a ring's buffer; who fills a peer's ring does so in the other CTA's SMEM."""
+    where = "peer" if fills and ring.peer else "smem"
+    return f"{field_of(ring, part)}_{where}[None, None, {ring.name}_stage.index]"
+
+
+def waits(ring: Ring) -> list[str]:
+    """The wait for a full stage."""
+    lines = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()"]
+    if ring.peer:
+        lines += [
+            "# The other CTA has written the stage: what it wrote must be seen from here.",
+            "cute.arch.fence_acq_rel_cluster()",
+        ]
+    return lines
 
 
 def place_of(part: Part, role: RoleNode) -> str:
@@ -66,18 +82,30 @@ def at_level(rings: tuple[Ring, ...], role: RoleNode, level: str) -> tuple[Ring,
     return tuple(ring for ring in rings if ring.every == level)
 
 
+def setup_lines(numbers: Numbers, role: RoleNode) -> list[str]:
+    """What a role of threads sets up before its loop, but for its registers' tensors."""
+    return _setup(numbers, role, True)
+
+
 def _setup(numbers: Numbers, role: RoleNode, own_threads: bool) -> list[str]:
     lines = [f"{ring.name}_consumer = {ring.name}_ring.make_consumer()" for ring in role.inputs]
     lines += [f"{ring.name}_producer = {ring.name}_ring.make_producer()" for ring in role.outputs]
     first_warp = numbers.first_warp(role)
     if own_threads:
-        lines.append(
-            f"thread = thread_idx - {32 * first_warp}" if first_warp else "thread = thread_idx"
-        )
+        lines.append(f"thread = {own_thread(role, 32 * first_warp)}")
     if role.registers:
         lines.append(f"# {role.registers} registers a thread, from what the launch gave to all.")
         lines.append(setmaxnreg(numbers, role))
     return lines
+
+
+def own_thread(role: RoleNode, first: int) -> str:
+    """A thread's place in its role, or in its group of the role."""
+    if role.groups == 1:
+        return f"thread_idx - {first}" if first else "thread_idx"
+    return (
+        f"{f'(thread_idx - {first})' if first else 'thread_idx'} % (32 * {upper(role.name)}_WARPS)"
+    )
 
 
 def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
@@ -87,8 +115,11 @@ def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
 
 
 def _tails(numbers: Numbers, role: RoleNode) -> list[str]:
-    """Of several sources of a ring the first waits until all its stages have been released."""
-    owned = [ring for ring in role.outputs if ring.sources[0] == role.name]
+    """Of several sources of a ring the first waits until all its stages have been released.
+
+    Groups in turn need not: their stages are released by threads of their own CTA.
+    """
+    owned = [r for r in role.outputs if r.sources[0] == role.name and not role.order]
     if not owned:
         return []
     note = "# Leaves no arrive pending: waits until every stage has been released."
@@ -112,13 +143,15 @@ def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
     for ring in role.outputs:
         for part in numbers.own_parts(ring, role.name):
             field = field_of(ring, part)
+            half = ", rank, 2" if ring.multicast else ""
             setup.append(
                 f"{field}_to, {field}_from = partition_tma(tma_{part.name}, {field}_smem, "
-                f"{tile_shape(part)})"
+                f"{tile_shape(part)}{half})"
             )
 
     def loads(ring: Ring) -> list[str]:
         lines = [f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()"]
+        mask = ", mcast_mask=cutlass.Int16(3)" if ring.multicast else ""
         for part in numbers.own_parts(ring, role.name):
             field = field_of(ring, part)
             place = f"{'panel' if 'M' in part.dims else '0'}, {'tile' if 'N' in part.dims else '0'}"
@@ -126,7 +159,7 @@ def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
             lines.append(
                 f"cute.copy(tma_{part.name}.atom, {field}_tile, "
                 f"{field}_to[None, {ring.name}_stage.index], "
-                f"tma_bar_ptr={ring.name}_stage.barrier)"
+                f"tma_bar_ptr={ring.name}_stage.barrier{mask})"
             )
         return [*lines, f"{ring.name}_stage.commit()"]
 
@@ -210,10 +243,11 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     inputs = tuple(ring for ring in role.inputs if ring not in panel_in)
     outputs = tuple(ring for ring in role.outputs if ring not in panel_out)
 
-    start = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()" for ring in panel_in]
+    start = [line for ring in outputs for line in lend(numbers, role, ring)]
+    start += [line for ring in panel_in for line in waits(ring)]
     start += [f"{part.name}_kept.fill({float(role.start or 0.0)!r})" for part in kept]
 
-    step = [f"{ring.name}_stage = {ring.name}_consumer.wait_and_advance()" for ring in inputs]
+    step = [line for ring in inputs for line in waits(ring)]
     step += [f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()" for ring in outputs]
     step += [
         f"load_global({part.name}_gmem, {part.name}_part, {place_of(part, role)})"
@@ -228,13 +262,18 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     ]
     step += give_back(inputs)
 
-    end = []
+    end = [line for ring in inputs for line in settle(ring)]
     if kept:
         end.append(f"{role.name}_finish({', '.join(f'{p.name}_kept' for p in kept)}, thread)")
     for ring in panel_out:
         end.append(f"{ring.name}_stage = {ring.name}_producer.acquire_and_advance()")
         end += [
-            f"store_kept({part.name}_kept, {stage_of(ring, part)}, thread // 32, thread)"
+            (
+                f"send_kept({part.name}_kept, {stage_of(ring, part, True)}, "
+                f"{upper(role.name)}_WARPS, thread)"
+                if ring.peer
+                else f"store_kept({part.name}_kept, {stage_of(ring, part)}, thread // 32, thread)"
+            )
             for part in ring.parts
         ]
         end += commit(numbers.graph, ring)
@@ -252,17 +291,43 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
 def call_arguments(role: RoleNode) -> list[str]:
     """What the kernel hands to a role's body."""
     kept = role.kept
-    words = []
-    for ring in (*role.inputs, *role.outputs):
-        words += [
-            f"{part.name}_kept" if part in kept and ring in role.outputs else stage_of(ring, part)
-            for part in ring.parts
-        ]
-    inputs = len([part for ring in role.inputs for part in ring.parts])
+    given = [stage_of(ring, part) for ring in role.inputs for part in ring.parts]
+    made = [
+        f"{part.name}_kept" if part in kept else stage_of(ring, part, True)
+        for ring in role.outputs
+        for part in ring.parts
+    ]
     reads = [f"{part.name}_part" for part in role.reads]
     writes = [f"{part.name}_{'kept' if part in kept else 'part'}" for part in role.writes]
     columns = ["columns - tile * TILE_N"] if role.every == "tile" else []
-    return [*words[:inputs], *reads, *words[inputs:], *writes, *columns, "thread"]
+    return [*given, *reads, *made, *writes, *columns, "thread"]
+
+
+def lend(numbers: Numbers, role: RoleNode, ring: Ring) -> list[str]:
+    """Before a panel's first tile: the stages of a ring with credits that are full of zeros."""
+    if not ring.credits:
+        return []
+    part = ring.parts[0]
+    rows = f"{upper(role.name)}_ROWS" if "M" in part.dims else "1"
+    return [
+        f"# What {ring.edge} holds before the first tile.",
+        f"for _ in cutlass.range({upper(ring.name)}_CREDITS, unroll=1):",
+        f"    {ring.name}_stage = {ring.name}_producer.acquire_and_advance()",
+        f"    zeros = cute.full(({rows}, VECTOR), 0.0, cutlass.Float32)",
+        f"    store_part(zeros, {stage_of(ring, part)}, {upper(role.name)}_WARPS, thread)",
+        *(f"    {line}" for line in commit(numbers.graph, ring)),
+    ]
+
+
+def settle(ring: Ring) -> list[str]:
+    """Behind a panel's last tile: what a ring with credits still holds."""
+    if not ring.credits:
+        return []
+    return [
+        "# Nobody needs what the last tiles have fed back.",
+        f"for _ in cutlass.range({upper(ring.name)}_CREDITS, unroll=1):",
+        *(f"    {line}" for line in (*waits(ring), "cute.arch.sync_warp()", *release(ring))),
+    ]
 
 
 def commit(graph: Graph, ring: Ring) -> list[str]:
@@ -271,6 +336,12 @@ def commit(graph: Graph, ring: Ring) -> list[str]:
         return [
             "# TMA reads the stage through the async proxy: publish to it first.",
             'cute.arch.fence_proxy("async.shared", space="cta")',
+            f"{ring.name}_stage.commit()",
+        ]
+    if ring.peer:
+        return [
+            "# The arrive orders nothing for the other CTA's threads: its scope is this CTA.",
+            "cute.arch.fence_acq_rel_cluster()",
             f"{ring.name}_stage.commit()",
         ]
     return [f"{ring.name}_stage.commit()"]
@@ -286,5 +357,7 @@ def give_back(rings: tuple[Ring, ...]) -> list[str]:
             "# The next load writes through the async proxy: all reads must be done before it.",
             'cute.arch.fence_proxy("async.shared", space="cta")',
         ]
+    if any(ring.peer for ring in rings):
+        lines.append("cute.arch.fence_acq_rel_cluster()  # as before a commit")
     lines.append("cute.arch.sync_warp()")
     return lines + [line for ring in rings for line in release(ring)]

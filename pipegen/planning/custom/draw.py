@@ -35,17 +35,30 @@ def draw_text(numbers: Numbers) -> str:
     for role in graph.roles:
         if not role.inputs:
             draw(role, 0, "")
+    lines += [f"{order.name}: {', '.join(order.roles)} in turn" for order in graph.orders]
     return "\n".join(lines) + "\n"
 
 
 def said_of(role: RoleNode) -> str:
     """`tma, 1 warp`"""
-    return f"{role.kind}, {role.warps} warp{'s' if role.warps > 1 else ''}"
+    groups = f"{role.groups} x " if role.groups > 1 else ""
+    return f"{role.kind}, {groups}{role.warps} warp{'s' if role.block_warps > 1 else ''}"
 
 
 def size_of(numbers: Numbers, ring: Ring) -> str:
     """`4 x 16384 B a tile`"""
-    return f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B, once a {ring.every}"
+    size = f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B, once a {ring.every}"
+    return f"{size}{special(ring)}"
+
+
+def special(ring: Ring) -> str:
+    """What sets a ring apart: `, of the other CTA`."""
+    words = [
+        (ring.peer, ", of the other CTA"),
+        (ring.multicast, ", for both CTAs"),
+        (ring.credits > 0, f", {ring.credits} full at first"),
+    ]
+    return "".join(word for holds, word in words if holds)
 
 
 def depths(graph: Graph) -> dict[str, int]:
@@ -54,7 +67,8 @@ def depths(graph: Graph) -> dict[str, int]:
 
     def depth(role: RoleNode) -> int:
         if role.name not in found:
-            before = [depth(graph.role(s)) + 1 for ring in role.inputs for s in ring.sources]
+            forward = [ring for ring in role.inputs if not ring.credits]
+            before = [depth(graph.role(s)) + 1 for ring in forward for s in ring.sources]
             found[role.name] = max(before, default=0)
         return found[role.name]
 
@@ -120,7 +134,8 @@ def _arrow(
         'stroke="#333" marker-end="url(#tip)"/>',
         f'<text x="{middle[0]}" y="{y}" text-anchor="middle">{escape(ring.name)}</text>',
         f'<text x="{middle[0]}" y="{y + 20}" text-anchor="middle" font-size="10" fill="#555">'
-        f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B a {ring.every}</text>",
+        f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B a {ring.every}"
+        f"{escape(special(ring))}</text>",
     ]
 
 

@@ -5,7 +5,8 @@ A CTA takes panels of tile.m rows, one after the other, and walks over each pane
 columns. What has columns comes once a tile; what has only rows comes once a panel.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Every = Literal["panel", "tile"]
@@ -36,6 +37,9 @@ class Ring:
     producer: str
     consumer: str
     stages: int | None
+    credits: int = 0
+    multicast: bool = False
+    peer: bool = False
 
     @property
     def every(self) -> Every:
@@ -46,6 +50,21 @@ class Ring:
     def edge(self) -> str:
         """`load -> sum, copy`"""
         return f"{', '.join(self.sources)} -> {', '.join(self.targets)}"
+
+
+@dataclass(frozen=True)
+class Order:
+    """Groups that alternate tiles: roles of one group each, or the groups of one role.
+
+    `depth`: ordered parts of a tile. `state`: what a turn hands on to the next, in SMEM.
+    """
+
+    name: str
+    roles: tuple[str, ...]
+    groups: int
+    depth: int = 1
+    state: Part | None = None
+    start: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,18 @@ class RoleNode:
     body: str | None = None
     finish: str | None = None
     start: float | None = None
+    turn: str | None = None
+    order: Order | None = None
+
+    @property
+    def groups(self) -> int:
+        """Groups of `warps` warps each: several take turns."""
+        return self.order.groups if self.order and len(self.order.roles) == 1 else 1
+
+    @property
+    def block_warps(self) -> int:
+        """Warps of a block that the role has, in all its groups."""
+        return self.warps * self.groups
 
     @property
     def every(self) -> Every:
@@ -89,6 +120,36 @@ class Graph:
     tensors: tuple[Part, ...]
     tile: tuple[int, int]
     written: frozenset[str] = field(default_factory=frozenset)
+    orders: tuple[Order, ...] = ()
+    cluster: tuple[int, int] = (1, 1)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether two CTAs work together: on panels side by side, or on the tiles of one panel."""
+        return self.cluster != (1, 1)
+
+    def at_a_time(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a ring's roles those that come to one stage: of groups in turn, one."""
+        found: list[str] = []
+        orders: list[Order] = []
+        for name in roles:
+            order = self.role(name).order
+            if order is None or order not in orders:
+                found.append(name)
+            orders += [order] if order else []
+        return tuple(found)
+
+    def with_rings(self, rings: Mapping[str, Ring]) -> "Graph":
+        """The same graph with other rings of the same names, stages for one."""
+        roles = tuple(
+            replace(
+                role,
+                inputs=tuple(rings[ring.name] for ring in role.inputs),
+                outputs=tuple(rings[ring.name] for ring in role.outputs),
+            )
+            for role in self.roles
+        )
+        return replace(self, roles=roles, rings=tuple(rings.values()))
 
     def role(self, name: str) -> RoleNode:
         """The role of that name; KeyError if there is none."""
@@ -98,8 +159,13 @@ class Graph:
         """The ring of that name; KeyError if there is none."""
         return {ring.name: ring for ring in self.rings}[name]
 
+    @property
+    def feeds_back(self) -> bool:
+        """Whether some ring leads back, so that a tile depends on those before it."""
+        return any(ring.credits for ring in self.rings)
+
     def cycle(self) -> tuple[Ring, ...]:
-        """Rings that lead from a role back to it; empty if the graph has no cycle."""
+        """Rings without credits that lead from a role back to it; empty if there are none."""
         followed: set[str] = set()
 
         def follow(role: str, path: tuple[Ring, ...], passed: tuple[str, ...]) -> tuple[Ring, ...]:
@@ -108,7 +174,7 @@ class Graph:
             if role in followed:
                 return ()
             for ring in self.rings:
-                if role in ring.sources:
+                if role in ring.sources and not ring.credits:
                     for target in ring.targets:
                         found = follow(target, (*path, ring), (*passed, role))
                         if found:

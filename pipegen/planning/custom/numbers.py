@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from pipegen.arithmetic import (
@@ -11,8 +11,6 @@ from pipegen.arithmetic import (
     launch_registers,
     thread_producer_arrive_count,
 )
-from pipegen.barriers import End, RingModel
-from pipegen.barriers.rings import Step
 from pipegen.hardware import (
     HARDWARE,
     MBARRIER_BYTES,
@@ -21,7 +19,7 @@ from pipegen.hardware import (
     WARP,
     WARPGROUP,
 )
-from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import Graph, Order, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 1
@@ -29,8 +27,6 @@ FEWEST_STAGES = 1
 MOST_AUTO_STAGES = 4
 NAMED_BARRIERS = 15  # id 0 is __syncthreads (PTX ISA, "barrier")
 MOST_THREADS = 1024
-MOST_PANELS = 2
-MODELLED_STAGES = 2
 
 
 @dataclass(frozen=True)
@@ -89,14 +85,17 @@ class Numbers:
     def total(self, auto_stages: int) -> int:
         """SMEM of a block if the rings that say nothing have so many stages."""
         counts = {r.name: auto_stages if r.stages is None else r.stages for r in self.graph.rings}
-        barriers = 2 * MBARRIER_BYTES * sum(counts.values())
+        barriers = MBARRIER_BYTES * (
+            2 * sum(counts.values()) + sum(o.depth * o.groups for o in self.graph.orders)
+        )
         tiles = sum(
             align_up(counts[ring.name] * self.stage_bytes(ring), self.alignment)
             for ring in self.graph.rings
         )
         if self.pallas:
             return tiles + self.staged_bytes + barriers  # which stand last
-        return align_up(barriers, TMA_SMEM_ALIGNMENT) + tiles
+        handed = sum(self.part_bytes(o.state) for o in self.graph.orders if o.state)
+        return align_up(barriers, TMA_SMEM_ALIGNMENT) + tiles + handed
 
     @property
     def smem_bytes(self) -> int:
@@ -106,7 +105,7 @@ class Numbers:
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return WARP * sum(role.warps for role in self.graph.roles)
+        return WARP * sum(role.block_warps for role in self.graph.roles)
 
     @property
     def launch_registers(self) -> int:
@@ -121,7 +120,7 @@ class Numbers:
     def first_warp(self, role: RoleNode) -> int:
         """The first warp of a role."""
         before = self.graph.roles[: self.graph.roles.index(role)]
-        return sum(each.warps for each in before)
+        return sum(each.block_warps for each in before)
 
     def warp_rows(self, role: RoleNode) -> int:
         """Rows of a tile that a warp of the role has."""
@@ -141,8 +140,9 @@ class Numbers:
         return sum(self.copied_bytes(part) for part in self.own_parts(ring, ring.sources[0]))
 
     def full_count(self, ring: Ring) -> int:
-        """Arrivals that fill a stage."""
-        return sum(self.commit_arrivals(ring, source) for source in ring.sources)
+        """Arrivals that fill a stage; of groups in turn one comes to it."""
+        sources = self.graph.at_a_time(ring.sources)
+        return sum(self.commit_arrivals(ring, source) for source in sources)
 
     def commit_arrivals(self, ring: Ring, source: str) -> int:
         """Arrivals of one source."""
@@ -156,86 +156,19 @@ class Numbers:
         return thread_producer_arrive_count(warps)
 
     def empty_count(self, ring: Ring) -> int:
-        """Arrivals that empty a stage: one of each warp (Pallas: warpgroup) of each reader."""
-        return sum(self.release_arrivals(target) for target in ring.targets)
+        """Arrivals that empty a stage: one of each warp (Pallas: warpgroup) of each reader.
+
+        Of groups in turn one comes to it; what is loaded for both CTAs is released by both.
+        """
+        targets = self.graph.at_a_time(ring.targets)
+        ctas = 2 if ring.multicast else 1
+        return ctas * sum(self.release_arrivals(target) for target in targets)
+
+    def turn_count(self, order: Order) -> int:
+        """Arrivals that give a turn on: every thread of a group (Pallas: the warpgroup)."""
+        return 1 if self.pallas else WARP * self.graph.role(order.roles[0]).warps
 
     def release_arrivals(self, target: str) -> int:
         """Arrivals of one reader."""
         warps = self.graph.role(target).warps
         return 1 if self.pallas else elected_consumer_arrive_count(warps)
-
-    def alone(self, ring: Ring) -> RingModel:
-        """The ring for the barrier model: each role, or a warp of the only one, for itself.
-
-        More stages than MODELLED_STAGES add laps of the same, and states beyond number.
-        """
-        whole = self.together(ring)
-        producers, consumers = whole.producers, whole.consumers
-        if len(ring.targets) == 1:
-            consumers = apart(consumers[0], self.graph.role(ring.targets[0]).warps)
-        if len(ring.sources) == 1 and ring.producer != "tma":
-            producers = apart(producers[0], self.graph.role(ring.sources[0]).warps)
-        stages = min(whole.stages, MODELLED_STAGES)
-        return replace(whole, stages=stages, producers=producers, consumers=consumers)
-
-    def together(self, ring: Ring) -> RingModel:
-        """The ring for the model of the whole graph, where a role is one agent."""
-        producers = [
-            End(
-                source,
-                self.commit_arrivals(ring, source),
-                self.tx_count(ring) or 0,
-                (
-                    sum(self.copied_bytes(p) for p in self.own_parts(ring, source))
-                    if ring.producer == "tma"
-                    else 0
-                ),
-            )
-            for source in ring.sources
-        ]
-        consumers = [End(target, self.release_arrivals(target)) for target in ring.targets]
-        return self._model(ring, producers, consumers)
-
-    def _model(self, ring: Ring, producers: list[End], consumers: list[End]) -> RingModel:
-        return RingModel(
-            ring.name,
-            self.stages(ring),
-            self.full_count(ring),
-            self.empty_count(ring),
-            tuple(producers),
-            tuple(consumers),
-        )
-
-    def steps(self, tiles: int) -> dict[str, list[Step]]:
-        """What each role does with panels of so many tiles, in the order of the emitted loops."""
-        return {
-            role.name: [step for _ in range(MOST_PANELS) for step in panel_steps(role, tiles)]
-            for role in self.graph.roles
-        }
-
-
-def apart(end: End, warps: int) -> tuple[End, ...]:
-    """A group as two agents: a warp that may run ahead or lag behind, and the others."""
-    if warps <= 1 or end.arrivals < warps:
-        return (end,)
-    each = end.arrivals // warps
-    return (
-        replace(end, name=f"a warp of {end.name}", arrivals=each),
-        replace(end, arrivals=end.arrivals - each),
-    )
-
-
-def panel_steps(role: RoleNode, tiles: int) -> list[Step]:
-    """One panel of a role: stages of the panel around the loop over its tiles."""
-    panel_in = tuple(ring.name for ring in role.inputs if ring.every == "panel")
-    panel_out = tuple(ring.name for ring in role.outputs if ring.every == "panel")
-    if role.every == "panel":
-        return [Step(panel_in, panel_out, panel_out, panel_in)]
-    tile_in = tuple(ring.name for ring in role.inputs if ring.every == "tile")
-    tile_out = tuple(ring.name for ring in role.outputs if ring.every == "tile")
-    each = Step(tile_in, tile_out, tile_out, tile_in)
-    if role.kind != "thread":
-        # A mover has its panel's stage on the way before the first tile's.
-        return [Step(panel_in, panel_out, panel_out, panel_in), *[each] * tiles]
-    # What is kept over the panel is given on behind its last tile.
-    return [Step(takes=panel_in), *[each] * tiles, Step((), panel_out, panel_out, panel_in)]

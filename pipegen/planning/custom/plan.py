@@ -6,7 +6,7 @@ from typing import Any
 from pipegen.arithmetic import align_up
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP, WARPGROUP
-from pipegen.planning.custom.graph import Graph, Ring, RoleNode
+from pipegen.planning.custom.graph import Graph, Order, Ring, RoleNode
 from pipegen.planning.custom.numbers import MOST_AUTO_STAGES, NAMED_BARRIERS, Numbers
 from pipegen.planning.custom.pallas import CONSTRUCT, pallas_values
 from pipegen.planning.custom.reading import read_graph
@@ -14,6 +14,7 @@ from pipegen.planning.custom.template import template_values
 from pipegen.planning.formulas import stages_or_given
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.selection import Refusal, select
+from pipegen.selection_table import rows
 
 USUAL_TILE = (32, 256)
 
@@ -46,7 +47,10 @@ def plan_custom(
     numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
     pallas = description.kernel.backend == "pallas"
     classes = {ring.name: class_of(ring, description) for ring in graph.rings}
-    pipelines = tuple(pipeline_of(numbers, ring, classes[ring.name]) for ring in graph.rings)
+    pipelines = (
+        *(pipeline_of(numbers, ring, classes[ring.name]) for ring in graph.rings),
+        *(order_pipeline(numbers, order) for order in graph.orders),
+    )
     return Plan(
         name,
         given,
@@ -88,6 +92,30 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
     )
 
 
+def order_pipeline(numbers: Numbers, order: Order) -> PipelinePlan:
+    """An order's turns, which have a barrier for each group and part."""
+    pallas = numbers.pallas
+    return PipelinePlan(
+        name=order.name,
+        producer="thread",
+        consumer="thread",
+        construct=CONSTRUCT if pallas else turns_class(numbers.arch),
+        stages=order.depth,
+        stage_bytes=0 if order.state is None else numbers.part_bytes(order.state),
+        tx_count=None,
+        full_arrive_count=numbers.turn_count(order),
+        empty_arrive_count=None,
+        filled_by=f"every thread of a group of {', '.join(order.roles)}, when it has had its turn",
+        emptied_by="nobody: the next group waits for its own barrier",
+        groups=order.groups,
+    )
+
+
+def turns_class(arch: str) -> str:
+    """The class that the selection table has for groups that take turns."""
+    return next(row.cls for row in rows("cute", arch) if row.pair == "ordered groups")
+
+
 def does(role: RoleNode) -> str:
     """What a role does, in one phrase."""
     verbs = {"tma": "loads by TMA", "cp_async": "copies by cp.async", "tma_store": "stores by TMA"}
@@ -99,7 +127,9 @@ def does(role: RoleNode) -> str:
 
 def role_of(graph: Graph, role: RoleNode) -> RolePlan:
     """One role with its threads."""
-    return RolePlan(role.name, role.warps // 4, WARP * role.warps, role.registers, does(role))
+    return RolePlan(
+        role.name, role.block_warps // 4, WARP * role.block_warps, role.registers, does(role)
+    )
 
 
 def stage_limit(numbers: Numbers) -> str:
@@ -121,15 +151,27 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
     graph, found = numbers.graph, []
     for ring in graph.rings:
         found += _ring_numbers(given, numbers, ring)
-    warps = " + ".join(str(role.warps) for role in graph.roles)
+    warps = " + ".join(str(role.block_warps) for role in graph.roles)
     sizes = " + ".join(
         f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}" for ring in graph.rings
     )
-    barriers = sum(numbers.stages(ring) for ring in graph.rings)
+    barriers = 2 * sum(numbers.stages(ring) for ring in graph.rings)
+    barriers += sum(order.depth * order.groups for order in graph.orders)
     bytes_of_barriers = numbers.smem_bytes - sum(
         numbers.stages(ring) * numbers.stage_bytes(ring) for ring in graph.rings
     )
-    meeting = sum(role.kind == "thread" and role.warps > 1 for role in graph.roles)
+    meeting = sum(role.groups for role in graph.roles if role.kind == "thread" and role.warps > 1)
+    for order in graph.orders:
+        each = numbers.turn_count(order)
+        found.append(
+            Number(
+                f"{order.name}_arrive_count",
+                each,
+                "arrivals",
+                f"{WARP} * {graph.role(order.roles[0]).warps}",
+                f"each thread of one of {order.groups} groups gives its turn on",
+            )
+        )
     return (
         *found,
         Number(
@@ -141,7 +183,7 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
             numbers.smem_bytes,
             "B",
             f"{bytes_of_barriers} + {sizes}",
-            f"at most {numbers.capacity} B a block, with {2 * barriers} mbarriers",
+            f"at most {numbers.capacity} B a block, with {barriers} mbarriers",
         ),
         Number(
             "launch_registers",

@@ -5,8 +5,9 @@ import re
 from dataclasses import dataclass, field
 
 from pipegen.description import KernelDescription, Pipeline
+from pipegen.description import Order as GivenOrder
 from pipegen.errors import Problem, listing, nearest_word
-from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import Graph, Order, Part, Ring, RoleNode
 
 MOVERS = ("tma", "cp_async")
 # Warps of a role that says nothing: one issues TMA for all, four are a warpgroup.
@@ -204,9 +205,13 @@ def read_graph(description: KernelDescription) -> Graph | None:
             description.pipeline[name].producer or _move(kinds[sources[0]]),
             description.pipeline[name].consumer or "thread",
             None if (stages := description.pipeline[name].stages) == "auto" else stages,
+            description.pipeline[name].credits or 0,
+            bool(description.pipeline[name].multicast),
+            bool(description.pipeline[name].peer),
         )
         for name, (sources, targets) in words.edges.items()
     }
+    orders = tuple(order_of(name, given) for name, given in description.order.items())
     roles = tuple(
         RoleNode(
             role,
@@ -220,14 +225,49 @@ def read_graph(description: KernelDescription) -> Graph | None:
             description.role[role].body if role in description.role else None,
             description.role[role].finish if role in description.role else None,
             description.role[role].start if role in description.role else None,
+            description.role[role].turn if role in description.role else None,
+            next((order for order in orders if role in order.roles), None),
         )
         for role in words.roles()
     )
     written = frozenset(name for names in words.writes.values() for name in names)
     tile = (description.tile.m or 0, description.tile.n or 0)
-    # Those that compute come first, so that they begin at a multiple of four warps.
-    ordered = sorted(roles, key=lambda role: role.kind in ("tma", "tma_store"))
-    return Graph(tuple(ordered), tuple(rings.values()), tuple(tensors.values()), tile, written)
+    return Graph(
+        placed(roles),
+        tuple(rings.values()),
+        tuple(tensors.values()),
+        tile,
+        written,
+        orders,
+        description.cluster.shape or (1, 1),
+    )
+
+
+def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
+    """The roles in the order of their warps.
+
+    Those that compute come first, so that they begin at a multiple of four warps; groups that take
+    turns stand side by side, so that a warp's place says whose turn is its own.
+    """
+    first: dict[str, int] = {}
+    for index, role in enumerate(roles):
+        first.setdefault(role.order.name if role.order else role.name, index)
+
+    def place(role: RoleNode) -> tuple[bool, int, int]:
+        if role.order is None:
+            return role.kind in ("tma", "tma_store"), first[role.name], 0
+        return False, first[role.order.name], role.order.roles.index(role.name)
+
+    return tuple(sorted(roles, key=place))
+
+
+def order_of(name: str, given: GivenOrder) -> Order:
+    """An order as described; rule PG290 says whether its words name groups."""
+    roles = tuple(dict.fromkeys(word.strip() for word in given.roles.split(",") if word.strip()))
+    groups = len(roles) if given.groups is None or len(roles) > 1 else given.groups
+    dims = shape_of(given.shape) if given.shape else None
+    state = Part(name, dims, "f32") if dims else None
+    return Order(name, roles, groups, given.depth, state, given.start)
 
 
 def _move(kind: str) -> str:

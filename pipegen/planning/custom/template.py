@@ -7,9 +7,11 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES
 from pipegen.planning.custom.bodies import bodies_of, expected
-from pipegen.planning.custom.code import field_of, role_code, tile_shape, upper
+from pipegen.planning.custom.clusters import cluster_values, ring_fields
+from pipegen.planning.custom.code import field_of, tile_shape, upper
 from pipegen.planning.custom.graph import Part, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.turns import order_values, role_code, said_of
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
 
@@ -46,14 +48,16 @@ def template_values(
     ]
     read = [part for part in graph.tensors if part.name not in graph.written]
     written = [part for part in graph.tensors if part.name in graph.written]
-    derived = {} if own else expected(graph)
+    said = all(description.tensor[part.name].expect for part in written)
+    derived = {} if own or said else expected(graph)
     expectations = {
         part.name: description.tensor[part.name].expect or derived[part.name] for part in written
     }
     narrow = [p for p in written if p.name in stored and "N" in p.dims]
     unit = max((VECTOR_BYTES // DTYPE[part.dtype].bytes for part in narrow), default=1)
     kinds = {role.kind for role in graph.roles}
-    keeps = any(role.kept for role in graph.roles)
+    keeps = any(role.kept for role in graph.roles) or any(order.state for order in graph.orders)
+    shared = {part.name for ring in graph.rings if ring.multicast for part in ring.parts}
     loads = any(role.kind == "thread" and role.reads for role in graph.roles)
     parts = any(
         role.kind == "thread" and (role.reads or set(role.writes) - set(role.kept))
@@ -73,10 +77,11 @@ def template_values(
         ],
         "bodies": bodies_of(graph),
         "tensors": tensors,
-        "loads": [each for each in tensors if each["by_tma"] and not each["written"]],
+        "loads": [each for each in tensors if each["name"] in moved - shared],
+        "shared_loads": [each for each in tensors if each["name"] in shared],
         "stores": [each for each in tensors if each["by_tma"] and each["written"]],
         "uses_tma": bool(moved or stored),
-        "uses_tma_load": bool(moved),
+        "uses_tma_load": bool(moved - shared),
         "uses_tma_store": bool(stored),
         "uses_cp_async": "cp_async" in kinds,
         "uses_load_global": loads,
@@ -85,19 +90,28 @@ def template_values(
             role.kind == "thread" and set(role.writes) - set(role.kept) for role in graph.roles
         ),
         "keeps": keeps,
-        "sums_rows": keeps and any(role.kept and not role.body for role in graph.roles),
+        "sums_rows": any(
+            role.kept and (not role.body or "add_rows(" in role.body) for role in graph.roles
+        ),
         "numbers_packed": 3 + 2 * len(tensors),
         "kernel_arguments": ", ".join(
             [*(each["argument"] for each in tensors), "columns", "panels", "tiles"]
         ),
-        "launch_arguments": ", ".join(
-            [
-                *(f"tma_{t['name']}" if t["by_tma"] else t["name"] for t in tensors),
-                "columns",
-                "panels",
-                "tiles",
-            ]
+        **cluster_values(
+            numbers,
+            ", ".join(
+                [
+                    *(f"tma_{t['name']}" if t["by_tma"] else t["name"] for t in tensors),
+                    *("columns", "panels", "tiles"),
+                ]
+            ),
         ),
+        "orders": [
+            {**order_values(numbers, order), "described": column(order.name, said_of(order))}
+            for order in graph.orders
+        ],
+        "swaps": "of_peer(" in "".join(expectations.values()),
+        "hands_on": any(order.state for order in graph.orders),
         "arguments": ", ".join(part.name for part in graph.tensors),
         "check_arguments": ", ".join(
             f'{"outputs" if part.name in graph.written else "inputs"}["{part.name}"]'
@@ -193,13 +207,14 @@ def role_values(numbers: Numbers, role: RoleNode, index: int) -> dict[str, Any]:
 
     code = role_code(numbers, role)
     first = numbers.first_warp(role)
-    last = first + role.warps - 1
+    last = first + role.block_warps - 1
     branch = "if" if index == 0 else "elif"
     final = index == len(numbers.graph.roles) - 1
-    test = f"warp_idx == {first}" if role.warps == 1 else f"warp_idx < {last + 1}"
-    warps = f"warp {first}" if role.warps == 1 else f"warps {first} to {last}"
+    test = f"warp_idx == {first}" if role.block_warps == 1 else f"warp_idx < {last + 1}"
+    warps = f"warp {first}" if role.block_warps == 1 else f"warps {first} to {last}"
     return {
         "name": role.name,
+        "loop": code.loop,
         "branch": "else:" if final and index else f"{branch} {test}:",
         "banner": f"# ---- {role.name} ".ljust(BANNER_END, "-"),
         "described": column(role.name, f"{warps:<15} {does(role)}"),
@@ -229,6 +244,7 @@ def timeline(role: RoleNode) -> str:
 
 def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
     """A ring's constants, storage, and construction."""
+    place = ", of both CTAs" if ring.multicast else ", of the other CTA" if ring.peer else ""
     full = f"{numbers.full_count(ring)} arrives"
     tx_count = numbers.tx_count(ring)
     if tx_count:
@@ -243,7 +259,9 @@ def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
         "full": numbers.full_count(ring),
         "empty": numbers.empty_count(ring),
         "row": f"{ring.name:<20} {cls:<17} {numbers.stages(ring):<7} {full:<16} "
-        f"{numbers.empty_count(ring)} arrives",
+        f"{numbers.empty_count(ring)} arrives{place}",
+        "fields": ring_fields(ring),
+        "credits": [ring.credits] if ring.credits else [],
         "tx": [{"bytes": tx_count, "formula": tx_formula(numbers, ring)}] if tx_count else [],
         "buffers": [
             {
@@ -254,8 +272,6 @@ def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
             }
             for part in ring.parts
         ],
-        "full_formula": f"{' + '.join(ring.sources)}",
-        "empty_formula": f"{' + '.join(ring.targets)}",
     }
 
 

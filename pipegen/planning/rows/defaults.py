@@ -59,7 +59,7 @@ def fill_reduce_pallas(data: dict[str, Any]) -> None:
     if tile["n"] is None:
         tile["n"] = LONGEST_ROW
     rows = rows_for(tile["n"])
-    if specialized and rows < 4 and reduce["body"] == "rmsnorm":
+    if specialized and (rows == 1 or (rows < 4 and reduce["body"] == "rmsnorm")):
         rows = rows_for(tile["n"] // 2)  # two rows at once hide the latency of their sums
     if role["consumer"]["warpgroups"] is None and specialized and rows < 4:
         role["consumer"]["warpgroups"] = 1  # the warps of a row reduce through one scratch (PG282)

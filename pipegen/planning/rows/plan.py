@@ -22,9 +22,14 @@ from pipegen.vocabulary import DTYPE
 
 # What Mosaic GPU's own example values leave to a warpgroup that only issues copies.
 PRODUCER_REGISTERS = 40
-# Tiles of a block without a memory warpgroup: few were faster on an H200 than a fixed share of all
-# tiles for each block; why was not isolated.
-TILES_PER_BLOCK = {"reduce": 4, "stream": 16}
+# Tiles of a block, by style: the best of those tried on an H200 (see
+# benchmarks/hopper_speed_pallas_rows.json). A fixed share of all tiles for each block was slower:
+# 0.91 against 0.97 of a copy in a warp-specialized reduce, 0.95 against 0.99 in such a stream. A
+# block that ends is replaced where there is time, and its successor's loads all start at once.
+TILES_PER_BLOCK = {"emit-pipeline": 4, "warp-specialized": 4}  # of rmsnorm
+TILES_PER_STREAM_BLOCK = {"emit-pipeline": 2, "warp-specialized": 3}
+# A softmax in one warpgroup has no time to make up for a block's start: more tiles for each.
+TILES_PER_SOFTMAX_BLOCK = {"emit-pipeline": 4, "warp-specialized": 8}
 
 
 def plan_rows(
@@ -98,6 +103,15 @@ def roles_of(description: KernelDescription, sizes: RowSizes) -> tuple[RolePlan,
         RolePlan("producer", 1, WARPGROUP, PRODUCER_REGISTERS, "one thread issues all TMA loads"),
         RolePlan("consumer", warpgroups, threads, registers, "computes, and stores by TMA"),
     )
+
+
+def tiles_per_block(description: KernelDescription) -> int:
+    """The tiles that a block takes at most, where there are more than blocks that run at once."""
+    if description.kernel.op == "stream":
+        return TILES_PER_STREAM_BLOCK[str(description.kernel.style)]
+    if description.reduce.body == "softmax":
+        return TILES_PER_SOFTMAX_BLOCK[str(description.kernel.style)]
+    return TILES_PER_BLOCK[str(description.kernel.style)]
 
 
 def stage_limit(description: KernelDescription, sizes: RowSizes) -> str:
@@ -249,33 +263,25 @@ def numbers_of(
             "the SMEM of an SM is divided by it",
         ),
     ]
-    if not specialized:
-        each = TILES_PER_BLOCK[description.kernel.op]
-        numbers += [
-            Number(
-                "tiles_per_block",
-                each,
-                "tiles",
-                str(each),
-                "at most, where there are more tiles than blocks that run at once",
-            ),
-            Number(
-                "grid",
-                "a few tiles a block",
-                "blocks",
-                f"min(tiles, max(SMs * {sizes.blocks}, tiles / {each}))",
-                "more than run at once: an SM that is done early gets another block",
-            ),
-        ]
+    each = tiles_per_block(description)
+    numbers += [
+        Number(
+            "tiles_per_block",
+            each,
+            "tiles",
+            str(each),
+            "at most, where there are more tiles than blocks that run at once",
+        ),
+        Number(
+            "grid",
+            "a few tiles a block",
+            "blocks",
+            f"min(tiles, max(SMs * {sizes.blocks}, tiles / {each}))",
+            "more than run at once: an SM that is done early gets another block",
+        ),
+    ]
     if specialized:
         numbers += [
-            Number(
-                "grid",
-                "persistent",
-                "blocks",
-                f"min(tiles, SMs * {sizes.blocks})",
-                "a fixed stride over tiles: as many blocks as the GPU runs at once",
-            ),
             Number(
                 "mainloop_empty_arrive_count",
                 warpgroups * WARPGROUP,

@@ -73,7 +73,6 @@ def common_values(description: KernelDescription, sizes: RowSizes) -> dict[str, 
         "by_hand": not out_specs,
         "out_specs": out_specs,
         "specialized": specialized,
-        "plain": not specialized,
         "grouped": warpgroups > 1,
     }
 
