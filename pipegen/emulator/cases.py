@@ -50,7 +50,10 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
         if op == "stream":  # the loop runs over tiles of rows
             sizes = {"m": count * ctas * tile.m, "n": tile.n}
         elif op == "custom":  # over panels of rows, and over the tiles of each
-            sizes = {"m": _OUTPUT_TILES * tile.m, "n": count * tile.n}
+            sizes = {
+                "m": _OUTPUT_TILES * cluster_m * tile.m,
+                "n": count * cluster_n * tile.n,
+            }
         else:
             assert isinstance(tile.k, int)
             sizes = {
