@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
+from pipegen.emulator.machine.addresses import SMEM_BASE
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.global_memory import outside
 from pipegen.emulator.machine.shared_memory import granules, shared_cta
@@ -277,7 +278,11 @@ def load_bulk(
         if cta is None or barrier is None:
             continue
         if bytes_ % 16 or offset % 16:
-            w.report("misaligned", f"a bulk copy of {bytes_} B to SMEM offset {offset:#x}", at)
+            w.report(
+                "misaligned",
+                f"a bulk copy of {bytes_} B to SMEM offset {offset - SMEM_BASE:#x}",
+                at,
+            )
         span = slice(offset >> 4, (offset + bytes_ + 15) >> 4)
         conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
         if conflict:

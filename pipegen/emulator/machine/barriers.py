@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
+from pipegen.emulator.machine.addresses import SMEM_BASE
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.values import (
     FULL,
@@ -118,7 +119,7 @@ class Mbarrier:
 
     def describe(self) -> str:
         """The barrier for a message."""
-        return f"the mbarrier at SMEM offset {self.offset:#x} of CTA {self.cta.rank}"
+        return f"the mbarrier at SMEM offset {self.offset - SMEM_BASE:#x} of CTA {self.cta.rank}"
 
 
 @emits("mbarrier")
@@ -216,7 +217,11 @@ def init(w: "Warp", address: Value, count: Value, mask: int, at: int) -> None:
     if cta is None:
         return
     if offset % 8:
-        w.report("misaligned", f"an mbarrier at SMEM offset {offset:#x}: must be 8 B aligned", at)
+        w.report(
+            "misaligned",
+            f"an mbarrier at SMEM offset {offset - SMEM_BASE:#x}: must be 8 B aligned",
+            at,
+        )
     number = uniform(count, mask)
     if not 1 <= number <= COUNT_MAX:
         w.report("barrier-count", f"an mbarrier with count {number}: must be 1 to 2**20 - 1", at)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW
 from pipegen.emulator.machine.async_copies import Operation
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.state import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW
 from pipegen.emulator.machine.values import FULL, Value, uniform
 from pipegen.emulator.ptx.ir import Instruction
 

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipegen.emulator.machine.addresses import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_MASK,
+)
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits, type_of
 from pipegen.emulator.machine.global_memory import load_global, store_global
 from pipegen.emulator.machine.shared_memory import (
@@ -17,12 +23,6 @@ from pipegen.emulator.machine.shared_memory import (
     load_shared_of_protocol,
     store_shared,
     touch_shared,
-)
-from pipegen.emulator.machine.state import (
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_WINDOW,
-    WINDOW_MASK,
 )
 from pipegen.emulator.machine.values import (
     UINT,

@@ -45,7 +45,8 @@ class Program:
 
     `names` and `instructions` are by instruction number; `lengths` counts the instructions of each
     block; `variables` maps shared variables to offsets; `barriers` is how many mbarriers a CTA may
-    have before their clocks are shared; `line_of` maps lines of the Python text to PTX lines.
+    have before their clocks are shared; `line_of` maps lines of the Python text to PTX lines;
+    `has_atomics`: it may order what clusters do.
     """
 
     kernel: Kernel
@@ -60,6 +61,7 @@ class Program:
     text: str
     function: Callable[["Warp"], Iterator[None]]
     line_of: dict[int, int]
+    has_atomics: bool
 
     def static_smem(self, dynamic: int) -> int:
         """Bytes of shared memory of a CTA, static and dynamic."""
@@ -95,6 +97,7 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
         text=text,
         function=names["kernel"],
         line_of=line_of,
+        has_atomics=any(i.opcode in ("atom", "red") for i in instructions),
     )
 
 

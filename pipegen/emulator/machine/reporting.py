@@ -4,9 +4,10 @@
 from typing import TYPE_CHECKING
 
 from pipegen.emulator.findings import Finding, Findings, Place
+from pipegen.emulator.findings.global_writes import Write
 from pipegen.emulator.findings.shadow import Conflict
+from pipegen.emulator.machine.addresses import SMEM_BASE, TMEM_COLUMNS
 from pipegen.emulator.machine.program import Program
-from pipegen.emulator.machine.state import SMEM_BASE, TMEM_COLUMNS
 from pipegen.emulator.ptx.writing import shortened
 
 if TYPE_CHECKING:
@@ -58,6 +59,19 @@ class Reporter:
         else:
             kind, end = "race", ", and nothing orders the two"
         self.report(kind, text + end, places)
+
+    def race_of_writes(self, w: "Warp", earlier: Write, at: int) -> None:
+        """Two writes to the same global memory."""
+        line = self.program.instructions[earlier.at].line
+        who = f"warp {earlier.agent % w.cluster.warps_per_cta}"
+        if earlier.cluster != w.cluster.number:
+            who = f"{who} of another cluster"
+        self.report(
+            "race",
+            f"{self.program.names[at]} writes global memory that {who} has written (PTX line "
+            f"{line}), and nothing orders the two",
+            [(w.cta, w.global_id, at), (w.cta, earlier.agent, earlier.at)],
+        )
 
     def _warp_of(self, cta: "Cta", agent: int) -> int:
         warps = cta.cluster.agents.warps

@@ -16,11 +16,11 @@ import numpy as np
 
 from pipegen.emulator.findings import Finding
 from pipegen.emulator.findings.clocks import GENERIC
-from pipegen.emulator.findings.deadlock import deadlock, signallers, tx_text
+from pipegen.emulator.findings.deadlock import deadlock
+from pipegen.emulator.findings.global_writes import GlobalWrites, Write
 from pipegen.emulator.launch import Launch
-from pipegen.emulator.machine import clusters
+from pipegen.emulator.machine import clusters, endings
 from pipegen.emulator.machine.async_copies import Operation
-from pipegen.emulator.machine.barriers import Mbarrier
 from pipegen.emulator.machine.global_memory import GlobalMemory, Region
 from pipegen.emulator.machine.program import Program, program_of
 from pipegen.emulator.machine.reporting import Reporter
@@ -132,7 +132,7 @@ class Machine(Reporter):
         self.counts: dict[int, int] = {}
         self.launched = 0
         self._tensors: dict[tuple[int, bool], Tensor] = {}
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, GlobalWrites] = {}
         self._stopped = False
 
     def _pack_parameters(self) -> bytes:
@@ -223,28 +223,15 @@ class Machine(Reporter):
                 self.wake(warp)
             return True
         if self.active:
-            self._unbalanced()
+            endings.unbalanced(self)
             self.findings.add(deadlock(self))
         return False
-
-    def _unbalanced(self) -> None:
-        """Barriers that wait for bytes that will not come, or got bytes that nobody announced."""
-        for warp in (warp for cluster in self.active for warp in cluster.warps):
-            if warp.waiting is None:
-                continue
-            barrier, _, _, at = warp.waiting
-            if barrier.pending == 0 and barrier.tx:
-                self.report(
-                    "tx-count",
-                    f"{barrier.describe()} has all its arrivals, and {tx_text(barrier.tx)}",
-                    [(warp.cta, warp.global_id, at), *signallers(barrier)],
-                )
 
     def _launch_more(self) -> bool:
         room = len(self.waiting) if self.launch.cooperative else self.limits.clusters
         launched = False
         while self.waiting and len(self.active) < room:
-            cluster = Cluster(self, self.waiting.pop())
+            cluster = Cluster(self, self.waiting.pop(), self.launched)
             self.launched += 1
             self.active.append(cluster)
             for warp in cluster.warps:
@@ -262,71 +249,17 @@ class Machine(Reporter):
         cta, cluster = warp.cta, warp.cluster
         cta.running -= 1
         cluster.running -= 1
-        if warp.bulk_open or any(not o.done for g in warp.bulk for o in g.operations):
+        if warp.bulk or warp.bulk_open:
             cta.bulk_pending.append(warp)
         if cta.running == 0:
-            self._cta_ended(cta)
+            endings.cta_ended(self, cta)
         if cluster.running == 0:
-            self._cluster_ended(cluster)
+            endings.cluster_ended(self, cluster)
             self.active.remove(cluster)
             self._count(cluster)
             self._launch_more()
         else:
             clusters.complete_if_all(warp)
-
-    def _cta_ended(self, cta: Cta) -> None:
-        cta.exited = True
-        cta.exit_clock = np.maximum.reduce([warp.clock for warp in cta.warps])
-        last = cta.warps[-1]
-        for warp in cta.bulk_pending:
-            self.report(
-                "store-pending-at-exit",
-                f"CTA {cta.rank} ends while bulk stores of warp {warp.number} still read its "
-                "shared memory: wait for them with cp.async.bulk.wait_group",
-                [(cta, warp.global_id, -1)],
-            )
-            for group in warp.bulk:
-                group.complete()
-        for barrier in cta.barriers.values():
-            self._ended_within_phase(cta, barrier)
-        if cta.tmem_taken:
-            taken = ", ".join(f"{n} columns at {at}" for at, n in cta.tmem_taken.items())
-            self.report(
-                "tmem-not-freed",
-                f"CTA {cta.rank} ends with tensor memory allocated: {taken}",
-                [(cta, last.global_id, -1)],
-            )
-
-    def _ended_within_phase(self, cta: Cta, barrier: Mbarrier) -> None:
-        """Arrivals or bytes that complete no phase: somewhere a count is wrong."""
-        arrived = barrier.expected - barrier.pending
-        if arrived and barrier.phase:
-            self.report(
-                "arrive-count",
-                f"CTA {cta.rank} ends with {arrived} of {barrier.expected} arrivals in phase "
-                f"{barrier.phase} of {barrier.describe()}",
-                [(cta, barrier.init_by, barrier.init_at), *signallers(barrier)],
-            )
-        elif barrier.tx:
-            self.report(
-                "tx-count",
-                f"CTA {cta.rank} ends, and of {barrier.describe()} {tx_text(barrier.tx)}",
-                [(cta, barrier.init_by, barrier.init_at), *signallers(barrier)],
-            )
-
-    def _cluster_ended(self, cluster: Cluster) -> None:
-        """What reached a CTA must be known to it before its end: else only luck kept it alive."""
-        for cta in cluster.ctas:
-            assert cta.exit_clock is not None
-            for agent, (epoch, at, warp) in cta.remote.items():
-                if cta.exit_clock[GENERIC, agent] < epoch:
-                    sender = cluster.warps[warp]
-                    self.report(
-                        "cta-gone",
-                        f"nothing keeps CTA {cta.rank} from ending before warp {sender.number} of "
-                        f"CTA {sender.cta.rank} signals it or writes to its shared memory",
-                        [(sender.cta, warp, at)],
-                    )
 
     def _count(self, cluster: Cluster) -> None:
         for warp in cluster.warps:
@@ -409,7 +342,33 @@ class Machine(Reporter):
         return found
 
     def wrote(self, w: Warp, region: Region, address: Any, bytes_: int, at: int) -> None:
-        """Note a write to global memory."""
+        """Note a write of `bytes_` bytes at each address of global memory."""
+        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
+        writes = self._writes_of(region)
+        self._note(w, writes, writes.entries, start, at)
 
     def wrote_box(self, w: Warp, tensor: Tensor, where: Any, at: int) -> None:
-        """Note a write of a box."""
+        """Note a write of a box of a tensor."""
+        start = tensor.map.address
+        region = self.memory.find(start, start + tensor.extent)
+        if region is not None:
+            writes = self._writes_of(region)
+            view = writes.box(start - region.start, tensor.sizes, tensor.strides)
+            self._note(w, writes, view, where, at)
+
+    def _writes_of(self, region: Region) -> GlobalWrites:
+        found = self._writers.get(region.start)
+        if found is None:
+            found = self._writers[region.start] = GlobalWrites(region.end - region.start)
+        return found
+
+    def _note(self, w: Warp, writes: GlobalWrites, view: Any, where: Any, at: int) -> None:
+        epoch = int(w.clock[GENERIC, w.agent])
+        write = Write(w.cluster.number, w.agent, epoch, at)
+        for earlier in writes.note(view, where, write):
+            if earlier.cluster != w.cluster.number:
+                ordered = self.program.has_atomics
+            else:
+                ordered = w.clock[GENERIC, earlier.agent] >= earlier.epoch
+            if not ordered:
+                self.race_of_writes(w, earlier, at)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
-from pipegen.emulator.machine.state import OFFSET_MASK, RANK_SHIFT, Cta
+from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT
+from pipegen.emulator.machine.state import Cta
 from pipegen.emulator.machine.values import (
     FULL,
     UINT,

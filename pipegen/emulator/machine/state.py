@@ -14,6 +14,14 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Agents
 from pipegen.emulator.findings.shadow import Shadow
+from pipegen.emulator.machine.addresses import (
+    GRANULE,
+    OFFSET_MASK,
+    RANK_SHIFT,
+    SMEM_BASE,
+    TMEM_COLUMNS,
+    TMEM_LANES,
+)
 from pipegen.emulator.machine.barriers import Mbarrier
 from pipegen.emulator.machine.values import FULL, LANE_IDS, UINT, WARP, Array, Value, simplified
 from pipegen.emulator.ptx.ir import PtxError
@@ -21,24 +29,15 @@ from pipegen.emulator.ptx.ir import PtxError
 if TYPE_CHECKING:
     from pipegen.emulator.machine.running import Machine
 
-RANK_SHIFT = 24
-OFFSET_MASK = (1 << RANK_SHIFT) - 1
-SMEM_BASE = 1024  # the first bytes of shared memory are the system's
-GRANULE = 16
-TMEM_LANES, TMEM_COLUMNS = 128, 512
-SHARED_WINDOW = 0x7E << 56
-PARAM_WINDOW = 0x7D << 56
-LOCAL_WINDOW = 0x7C << 56
-WINDOW_MASK = 0xFF << 56
 Triple = tuple[int, int, int]
 
 
 class Cluster:
-    """CTAs that run together. `id` is (x, y, z) in units of clusters."""
+    """CTAs that run together. `id` is (x, y, z) in clusters, `number` counts launches."""
 
-    def __init__(self, machine: "Machine", place: Triple) -> None:
+    def __init__(self, machine: "Machine", place: Triple, number: int) -> None:
         self.machine = machine
-        self.id = place
+        self.id, self.number = place, number
         launch = machine.launch
         self.warps_per_cta = -(-launch.threads // WARP)
         count = launch.cluster_ctas
@@ -122,7 +121,7 @@ class Warp:
         self.cluster, self.machine = cta.cluster, cta.machine
         self.global_id = self.agent = cta.rank * self.cluster.warps_per_cta + number
         self.clock: Array = self.cluster.agents.clock()
-        self.clock[:, self.agent] = 1
+        self.clock[GENERIC, self.agent] = 1
         threads = self.machine.launch.threads - number * WARP
         self.mask = FULL if threads >= WARP else (1 << threads) - 1
         self.exited = 0
@@ -189,7 +188,8 @@ class Warp:
         if not SMEM_BASE <= offset < cta.smem_end:
             self.report(
                 "out-of-bounds",
-                f"SMEM address {address:#x}: shared memory is {SMEM_BASE:#x} to {cta.smem_end:#x}",
+                f"SMEM offset {offset - SMEM_BASE:#x}: CTA {rank} has "
+                f"{cta.smem_end - SMEM_BASE:#x} B",
                 at,
             )
             return None, 0
@@ -204,7 +204,8 @@ class Warp:
         if barrier is None:
             self.report(
                 "barrier-not-initialised",
-                f"no mbarrier was initialised at SMEM offset {offset:#x} of CTA {cta.rank}",
+                f"no mbarrier was initialised at SMEM offset "
+                f"{offset - SMEM_BASE:#x} of CTA {cta.rank}",
                 at,
             )
             return None

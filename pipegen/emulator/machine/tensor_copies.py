@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.launch import TensorMap
+from pipegen.emulator.machine.addresses import (
+    OFFSET_MASK,
+    PARAM_WINDOW,
+    RANK_SHIFT,
+    SMEM_BASE,
+    WINDOW_MASK,
+)
 from pipegen.emulator.machine.async_copies import Operation, store_operation
 from pipegen.emulator.machine.emitting import Emitter
-from pipegen.emulator.machine.state import OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, WINDOW_MASK
 from pipegen.emulator.machine.values import UINT, Array, Value, by_lane, lane_list
 from pipegen.emulator.ptx.ir import Address, Instruction, PtxError, Vector
 
@@ -191,10 +197,12 @@ def _load_one(
     bytes_ = tensor.map.box_bytes
     if offset % 128:
         w.report(
-            "misaligned", f"a tensor copy to SMEM offset {offset:#x}: must be 128 B aligned", at
+            "misaligned",
+            f"a tensor copy to SMEM offset {offset - SMEM_BASE:#x}: must be 128 B aligned",
+            at,
         )
     if offset + bytes_ > cta.smem_end:
-        w.report("out-of-bounds", f"a box of {bytes_} B at SMEM offset {offset:#x}", at)
+        w.report("out-of-bounds", f"a box of {bytes_} B at SMEM offset {offset - SMEM_BASE:#x}", at)
         return
     span = slice(offset >> 4, (offset + bytes_) >> 4)
     conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
@@ -250,7 +258,7 @@ def store(
             continue
         bytes_ = tensor.map.box_bytes
         if offset % 128:
-            w.report("misaligned", f"a tensor copy from SMEM offset {offset:#x}", at)
+            w.report("misaligned", f"a tensor copy from SMEM offset {offset - SMEM_BASE:#x}", at)
         span = slice(offset >> 4, (offset + bytes_) >> 4)
         place = tensor, corner, offset
         store_operation(w, span, at, functools.partial(_write, w, *place, at))

@@ -14,6 +14,7 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine import formats
+from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT, TMEM_COLUMNS
 from pipegen.emulator.machine.async_copies import Operation
 from pipegen.emulator.machine.emitting import Emitter
 from pipegen.emulator.machine.smem_matrices import (
@@ -23,7 +24,6 @@ from pipegen.emulator.machine.smem_matrices import (
     read,
     rows_of,
 )
-from pipegen.emulator.machine.state import OFFSET_MASK, RANK_SHIFT, TMEM_COLUMNS
 from pipegen.emulator.machine.tensor_memory import allocated
 from pipegen.emulator.machine.values import Array, Value, uniform
 from pipegen.emulator.ptx.ir import Address, Instruction, PtxError, Vector

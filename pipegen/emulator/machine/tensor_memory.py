@@ -12,9 +12,9 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine import shared_memory
+from pipegen.emulator.machine.addresses import TMEM_COLUMNS
 from pipegen.emulator.machine.async_copies import Operation
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.state import TMEM_COLUMNS
 from pipegen.emulator.machine.values import LANE_IDS, WARP, Array, Value, array_of, uniform
 from pipegen.emulator.ptx.ir import Instruction, Vector
 
