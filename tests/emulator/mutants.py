@@ -44,6 +44,20 @@ _WAIT = r"mbarrier\.try_wait\.parity\.shared\.b64 P1, \[(%r\d+)\], (%r\d+), 1000
 _GO_ON = "setp.eq.u32 P1, 0, 0;"
 _INIT = r"mov\.b32 \t(%r\d+), {count};(?=\s*(?:\.loc.*\s*)*mbarrier\.init)"
 
+
+def _without_end(name: str) -> Mutant:
+    """A producer that waits for nothing at its end, in a CTA that does not wait for its peer."""
+
+    def change(text: str) -> str:
+        for nth in (4, 3, 2, 1):
+            text = _swap(_WAIT, _GO_ON, nth)(text)
+        start = text.rindex("barrier.cluster.arrive;")
+        end = text.index("barrier.cluster.wait;", start) + len("barrier.cluster.wait;")
+        return text[:start] + text[end:]
+
+    return Mutant(name, frozenset(["cta-gone"]), change)
+
+
 HOPPER_GEMM = (  # gemm_sm90_c2x1: four stages, two CTAs that share B by multicast
     _mutant(
         "empty count one less", "arrive-count race", _INIT.format(count=16), r"mov.b32 \1, 15;"
@@ -96,6 +110,20 @@ HOPPER_GEMM = (  # gemm_sm90_c2x1: four stages, two CTAs that share B by multica
         r"(mapa\S+ \t%r\d+, )%r(\d+)",
         r"\1%r1",
     ),
+    _mutant(
+        "consumer waits for stage 0 always",
+        "race deadlock",
+        r"shl\.b32 \t(%r141), %r461, 3;",
+        r"mov.b32 \1, 0;",
+    ),
+    _mutant(
+        "phase starts anew with each tile",
+        "deadlock race arrive-count",
+        r"^\$L__BB0_10:",
+        "$L__BB0_10:\n mov.b32 %r330, 1;",
+    ),
+    _mutant("B goes where A lies", "race", r"\[(%r\d+)\+66560\]", r"[\1+1024]"),
+    _without_end("neither tail nor exit barrier"),
 )
 
 BLACKWELL_GEMM = (  # gemm_sm100_clc_pair_c2x1: a CTA pair, launch control, six stages
@@ -138,4 +166,15 @@ BLACKWELL_GEMM = (  # gemm_sm100_clc_pair_c2x1: a CTA pair, launch control, six 
     _mutant(
         "mma by all lanes", "lanes-disagree", r"(not\.pred \t%p28), %p27;", r"mov.pred %p28, 0;"
     ),
+)
+
+CP_ASYNC_GEMM = (  # gemm_sm90_cp_async: threads copy, and their copies signal the barrier
+    _mutant(
+        "arrival before the copies",
+        "race",
+        r"cp\.async\.mbarrier\.arrive\.noinc\.shared\.b64 \t(\[%r\d+\]);",
+        r"mbarrier.arrive.shared.b64 _, \1;",
+    ),
+    _mutant("producer does not wait", "arrive-count race", _WAIT, _GO_ON),
+    _all("no proxy fence", "missing-proxy-fence", r"fence\.proxy\.async\.shared::cta;"),
 )
