@@ -135,7 +135,8 @@ def test_wgmma(operands, late):
 def test_wgmma_not_waited_for_leaves_nan(operands):
     data = np.concatenate([swizzled(each) for each in operands])
     out = np.zeros((128, 32), np.float32)
-    run(launch_of(wgmma_kernel(group=1), data, out, threads=128, smem=16384), late="late")
+    launch = launch_of(wgmma_kernel(group=1), data, out, threads=128, smem=16384)
+    assert {f.kind for f in run(launch, late="late").findings} == {"accumulator-in-flight"}
     assert np.isnan(out).all()
 
 
