@@ -103,6 +103,7 @@ class Template:
     options: tuple[tuple[str, tuple[object, ...]], ...] = ()
     turns: str = ""  # the class that orders groups; they hand over a turn and have no pair
     example: str = ""  # path of an emitted module in the repository
+    kinds: tuple[str, ...] = ()  # role kinds of which a custom graph must have one to be its
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -141,6 +142,7 @@ def templates() -> tuple[Template, ...]:
             options=tuple((key, tuple(values)) for key, values in entry.get("options", {}).items()),
             turns=entry.get("turns", ""),
             example=entry.get("example", ""),
+            kinds=tuple(entry.get("kinds", ())),
         )
         for entry in _document()["template"]
     )

@@ -29,14 +29,19 @@ class Operator:
         # TMA stores whole 16 bytes; threads store any N.
         self.any_n = "tma_store" not in kinds
         self.module = load(path)
-        self.tile = (self.module.TILE_M, self.module.TILE_N)
+        self.multiplies = any(kind == "wgmma" for kind in kinds)
+        shapes = {symbol for name in self.tensors for symbol in self.symbols(name)}
+        self.tile = {symbol: getattr(self.module, f"TILE_{symbol.upper()}") for symbol in shapes}
 
     def type_of(self, name: str) -> torch.dtype:
         return TYPES[self.tensors[name].get("dtype", "bf16")]
 
+    def symbols(self, name: str) -> list[str]:
+        """The symbols of a tensor's shape, in lower case: m, n, of products also k and p."""
+        return [each.strip().lower() for each in self.tensors[name].get("shape", "M, N").split(",")]
+
     def shape_of(self, name: str, size: Size) -> tuple[int, ...]:
-        symbols = self.tensors[name].get("shape", "M, N").split(",")
-        return tuple(size[symbol.strip().lower()] for symbol in symbols)
+        return tuple(size[symbol] for symbol in self.symbols(name))
 
     def operands(self, size: Size) -> list[torch.Tensor]:
         """The tensors that are read, their rows longer than the matrix."""
@@ -56,8 +61,13 @@ class Operator:
         if self.pallas:
             wanted = self.module.reference(*(each.double().cpu().numpy() for each in operands))
             return [torch.from_numpy(wanted[name]).cuda() for name in self.written]
-        m, n = next(each.shape for each in operands if each.ndim == 2)
-        wanted = self.module.reference(torch, m, n, *(each.double() for each in operands))
+        found = {
+            symbol: extent
+            for name, each in zip(self.read, operands, strict=True)
+            for symbol, extent in zip(self.symbols(name), each.shape, strict=True)
+        }
+        sizes = [found[symbol] for symbol in "mnkp" if symbol in self.tile]
+        wanted = self.module.reference(torch, *sizes, *(each.double() for each in operands))
         return [wanted[name] for name in self.written]
 
     def run(self, operands: list[torch.Tensor], size: Size) -> list[torch.Tensor]:
@@ -125,9 +135,34 @@ class Operator:
             total += elements * self.type_of(name).itemsize
         return total
 
+    def product_sizes(self) -> list[tuple[str, Size]]:
+        """Of a graph that multiplies: each symbol in tiles, and a size that no tile divides."""
+        columns = self.symbols(self.written[0])[-1]  # TMA stores whole 16 bytes of them
+        step = 1 if self.any_n else 16
+        found = []
+        for what, tiles, beside in (
+            ("one tile", {}, 0),
+            ("one step more than stages", {"k": 9, "n": 9}, 0),
+            ("several tiles a block", {"m": 24, columns: 17}, 0),
+            ("many steps", {"k": 65}, 0),
+            ("tails everywhere", {"m": 3, "n": 5, "k": 4, "p": 2}, -5),
+            ("a little more than tiles", {"m": 2, "n": 3, "k": 3, "p": 2}, 3),
+            ("large", {"m": 32, "n": 24, "k": 24, "p": 8}, 0),
+        ):
+            size = {"m": 1, "n": 1, "k": 1, "l": 1}
+            for symbol, tile in self.tile.items():
+                whole = tiles.get(symbol, 1) * tile
+                unit = step if symbol == columns else 1
+                size[symbol] = whole + (beside * unit if whole > -beside * unit else 0)
+            found.append((what, size))
+        smallest = {symbol: step if symbol == columns else 1 for symbol in self.tile}
+        return [*found, ("smallest", {"m": 1, "n": 1, "k": 1, "l": 1, **smallest})]
+
     def sizes(self) -> list[tuple[str, Size]]:
         """From the module's tile."""
-        tm, tn = self.tile
+        if self.multiplies:
+            return self.product_sizes()
+        tm, tn = self.tile["m"], self.tile["n"]
         chosen = [
             ("one tile", tm, tn),
             ("fewer panels than blocks", tm * 3, tn * 5),

@@ -103,13 +103,13 @@ def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
 def custom_ring(plan: Plan, pipeline: PipelinePlan) -> RingModel:
     """A ring of the user's own graph, whose ends are the graph's."""
     from pipegen.planning.custom.models import alone
-    from pipegen.planning.custom.numbers import Numbers
+    from pipegen.planning.custom.product_numbers import numbers_for
     from pipegen.planning.custom.reading import read_graph
 
     graph = read_graph(plan.description)
     if graph is None:
         raise ValueError(f"no graph: {plan.name}")
-    numbers = Numbers(graph, plan.description.kernel.arch, plan.description.kernel.backend)
+    numbers = numbers_for(graph, plan.description.kernel.arch, plan.description.kernel.backend)
     return replace(
         alone(numbers, graph.ring(pipeline.name)),
         full_count=pipeline.full_arrive_count or 0,

@@ -16,11 +16,11 @@ class End:
     """One group at an end of a ring: its arrivals for a stage, and what it does to the bytes.
 
     A producer of TMA arms `armed` bytes (with its first arrival) and copies `copied`. `trips`:
-    stages that it goes through; None for as many laps as show every fault. `phase`: the parity of its first
-    wait, by default 1 for a producer and 0 for a consumer. `first` and `every`: of a ring's stages,
-    in their order, those that a group which takes turns comes to. `also`: rings, by name, at which
-    it does the same (multicast: its copies land, and its releases count, in both CTAs). `tails`:
-    whether a producer waits at its end until all its stages have been released.
+    stages that it goes through; None for as many laps as show every fault. `phase`: the parity of
+    its first wait, by default 1 for a producer and 0 for a consumer. `first` and `every`: of a
+    ring's stages, in their order, those that a group which takes turns comes to. `also`: rings, by
+    name, at which it does the same (multicast: its copies land, and its releases count, in both
+    CTAs). `tails`: whether a producer waits at its end until all its stages have been released.
     """
 
     name: str

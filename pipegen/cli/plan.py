@@ -43,12 +43,12 @@ def command(file: Path, output: str, svg: Path | None) -> None:
 
 def graph_numbers(made: "Plan") -> "Numbers | None":
     """The numbers of a custom kernel's graph; None for other ops, whose graph is the template's."""
-    from pipegen.planning.custom.numbers import Numbers
+    from pipegen.planning.custom.product_numbers import numbers_for
     from pipegen.planning.custom.reading import read_graph
 
     graph = read_graph(made.description) if made.description.kernel.op == "custom" else None
     return (
-        Numbers(graph, made.description.kernel.arch, made.description.kernel.backend)
+        numbers_for(graph, made.description.kernel.arch, made.description.kernel.backend)
         if graph
         else None
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.planning.custom.plan import fill_custom, plan_custom
+from pipegen.planning.custom.product_plan import fill_products, plan_products
 from pipegen.planning.gemm_cp_async_defaults import fill_gemm_cp_async
 from pipegen.planning.gemm_defaults import fill_gemm
 from pipegen.planning.gemm_pallas_defaults import fill_gemm_pallas
@@ -47,7 +48,8 @@ MIXED_RULES = frozenset(
 )
 
 # [pipeline.NAME] and [role.NAME] of a custom kernel are the user's own.
-CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277)))
+PRODUCT_RULES = frozenset(f"PG{number}" for number in (*range(270, 275), 276, 278, 279))
+CUSTOM_RULES = frozenset(f"PG{number}" for number in (265, 266, 267, *range(270, 277), 278))
 STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
@@ -110,6 +112,7 @@ FAMILIES: dict[str, Family] = {
         ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
     ),
     "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
+    "custom_products": Family((), PRODUCT_RULES, fill_products, plan_products),
     "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
     "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
     "reduce_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows),

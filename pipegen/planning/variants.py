@@ -34,9 +34,16 @@ def misfits(template: Template, description: KernelDescription) -> int:
     own = template.op == "custom"  # the graph is the description's
     count = 0 if own else sum(name not in graph for name in description.pipeline)
     count += _other_pairs(template, description)
+    count += own and _has_kind(template, description) != bool(template.kinds)
     return count + sum(
         option_value(description, option) not in template.values(option) for option in OPTIONS
     )
+
+
+def _has_kind(template: Template, description: KernelDescription) -> bool:
+    """Whether a role is of a kind that the template is there for, or that another one is."""
+    kinds = {kind for each in kernels().values() for one in each for kind in one.kinds}
+    return any(role.kind in kinds for role in description.role.values())
 
 
 def _other_pairs(template: Template, description: KernelDescription) -> int:

@@ -96,6 +96,8 @@ def _only_of_graphs(description: KernelDescription) -> dict[str, object]:
     """What was given of the keys that describe the user's own graph."""
     found: dict[str, object] = {f"tensor.{name}": "a table" for name in description.tensor}
     found |= {f"order.{name}": "a table" for name in description.order}
+    if description.tile.p is not None:
+        found["tile.p"] = description.tile.p
     for section, keys in (
         ("pipeline", ("edge", "holds", "dtype", "shape", "credits", "multicast", "peer")),
         ("role", ("kind", "body", "start", "finish", "turn")),
@@ -121,8 +123,10 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
                 found[f"{section}.{key}"] = list(value) if isinstance(value, tuple) else value
     if description.cluster.cta_group != 1:
         found["cluster.cta_group"] = description.cluster.cta_group
-    if description.tile.k is not None:
-        found["tile.k"] = description.tile.k
+    shapes = ",".join(tensor.shape for tensor in description.tensor.values())
+    for key in ("k", "p"):  # of products
+        if getattr(description.tile, key) is not None and key.upper() not in shapes:
+            found[f"tile.{key}"] = getattr(description.tile, key)
     for name, ring in description.pipeline.items():
         for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
             if getattr(ring, key):

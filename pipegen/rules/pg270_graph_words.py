@@ -27,6 +27,7 @@ from pipegen.planning.custom.reading import (
     MOVERS,
     held_names,
     kind_of,
+    multiplies,
     shape_of,
     words_of,
 )
@@ -144,7 +145,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                 nearest=f'tensor.{"x" if end == "read" else "out"}.{end} = "{example}"',
             )
     if description.tensor and not any(
-        shape_of(tensor.shape) == ("M", "N") for tensor in description.tensor.values()
+        multiplies(description) or shape_of(tensor.shape) == ("M", "N")
+        for tensor in description.tensor.values()
     ):
         name, tensor = next(iter(description.tensor.items()))
         yield Problem(

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
 from pipegen.planning.custom.code import arguments_of
-from pipegen.planning.custom.graph import Graph, Ring, RoleNode
-from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.graph import WGMMA, Graph, Ring, RoleNode
+from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.reading import MOVERS, read_graph
 from pipegen.selection import Refusal, select
 
@@ -65,7 +65,7 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
         )
         return
     kind = kinds[ring.sources[0]]
-    if len(graph.at_a_time(ring.sources)) > 1 and kind == "thread":
+    if len(graph.at_a_time(ring.sources)) > 1 and kind in ("thread", WGMMA):
         yield Problem(
             "two bodies would write the same tile",
             key,
@@ -80,7 +80,7 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
     elif ring.consumer not in ("thread", "wgmma"):
         yield _wrong_kind(description, ring, "consumer", ring.consumer, "thread")
     if kind == "tma" and len(ring.sources) > 1:
-        numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+        numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
         sizes = {
             source: sum(numbers.copied_bytes(part) for part in numbers.own_parts(ring, source))
             for source in ring.sources
@@ -136,7 +136,9 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
             allowed="a tensor or a ring at each side of a role",
             nearest=f'tensor.out.write = "{role.name}"',
         )
-    elif role.kind != "thread" and (role.body or role.finish or role.start is not None):
+    elif role.kind not in ("thread", WGMMA) and (
+        role.body or role.finish or role.start is not None
+    ):
         key = next(key for key in ("body", "finish", "start") if getattr(role, key) is not None)
         yield Problem(
             f"{role.name} is of kind {role.kind}, which moves tiles as they are",
@@ -163,7 +165,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
                 listing(part.name for part in role.reads),
                 f'"{", ".join(part.name for part in role.reads)}"',
             )
-    else:
+    elif not graph.multiplies:  # else rule PG278 speaks of it
         yield from _thread(role)
 
 
@@ -228,7 +230,7 @@ def _stores_one(role: RoleNode) -> bool:
     if len(parts) != 1:
         return False
     # TMA stores 16 bytes at a time: the end of a vector of any size would be overrun.
-    whole = parts[0].dims == ("M", "N")
+    whole = len(parts[0].dims) == 2
     return whole and (parts[0].dims, parts[0].dtype) == (role.writes[0].dims, role.writes[0].dtype)
 
 

@@ -3,7 +3,8 @@
 
 What it checks
     That tensors which share a dimension are cut into tiles of one size along it: a role takes and
-    gives a tile of each in every step.
+    gives a tile of each in every step. In a graph that multiplies, that what a role of threads
+    gives on changes as often as the role takes a step, and that a product's ring has its shape.
 
 Why
     A producer that fills one stage more than its consumer empties waits for ever in its tail; one
@@ -11,7 +12,8 @@ Why
 
 Example
     x in tiles of 32 x 256 and y in tiles of 32 x 128, both taken by one role: for N = 1024 the one
-    ring has 4 stages a panel, the other 8.
+    ring has 4 stages a panel, the other 8. Or convert takes w (N, K) at each step of K, and its
+    ring is of shape (M, N), which its reader expects once a tile.
 
 Use instead
     The same tile, or two kernels.
@@ -21,7 +23,10 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
-from pipegen.planning.custom.graph import Graph
+from pipegen.planning.custom.graph import WGMMA, Graph
+from pipegen.planning.custom.product_bodies import made_parts
+from pipegen.planning.custom.product_numbers import ProductNumbers, numbers_for
+from pipegen.planning.custom.products import depth_of, result_dims, words_of_depth
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = False
@@ -31,7 +36,10 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     graph = read_graph(description)
     if graph is None:
         return
-    sizes = dict(zip("MN", graph.tile, strict=True))
+    sizes = graph.extents
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
+    if isinstance(numbers, ProductNumbers):
+        yield from _loops(description, numbers)
     for part in graph.tensors:
         given = description.tensor[part.name].tile
         usual = [sizes[symbol] for symbol in part.dims]
@@ -50,6 +58,50 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                 f"through {trips[1]}, that of [tile]"
             )
         yield Problem(why, key, list(given), str(usual), str(usual))
+
+
+def _loops(description: KernelDescription, numbers: ProductNumbers) -> Iterator[Problem]:
+    """What is given on in another loop than the one in which its role takes its steps."""
+    graph = numbers.graph
+    for role in graph.roles:
+        if role.kind == WGMMA:
+            dims = result_dims([part for ring in role.inputs for part in ring.parts])
+            for ring in role.outputs if dims else ():
+                asked = description.pipeline[ring.name].shape
+                if asked is not None and asked.replace(" ", "") != ",".join(dims or ()):
+                    yield _other_shape(f"pipeline.{ring.name}.shape", role.name, asked, dims or ())
+            for part in role.writes if dims else ():
+                if part.dims != dims:
+                    asked = ", ".join(part.dims)
+                    yield _other_shape(f"tensor.{part.name}.shape", role.name, asked, dims or ())
+        if role.kind != "thread":
+            continue
+        steps = words_of_depth(numbers.depth(role), numbers.nest)
+        for part in made_parts(role):
+            depth = depth_of(part.dims, numbers.nest)
+            if depth != numbers.depth(role):
+                section = "tensor" if part.name in graph.written else "pipeline"
+                shape = ", ".join(part.dims)
+                yield Problem(
+                    f"{role.name} works {steps}, and {part.name} ({shape}) changes "
+                    f"{words_of_depth(depth, numbers.nest)}: its two ends would go through "
+                    "unequal numbers of stages",
+                    f"{section}.{part.name}.shape",
+                    shape,
+                    f"a shape that changes {steps}",
+                    f"{section}.{part.name} of a role that multiplies, which sums over the steps",
+                )
+
+
+def _other_shape(key: str, role: str, asked: str, dims: tuple[str, ...]) -> Problem:
+    shape = ", ".join(dims)
+    return Problem(
+        f"{role} has a product ({shape}) to give on, once it has summed over its stages",
+        key,
+        asked,
+        f'"{shape}"',
+        f'"{shape}"',
+    )
 
 
 def _edge(graph: Graph, tensor: str) -> str:

@@ -28,18 +28,22 @@ from pipegen.hardware import (
     SETMAXNREG_STEP,
     WARP,
 )
+from pipegen.planning.custom.graph import WGMMA
 from pipegen.planning.custom.numbers import MOST_THREADS, NAMED_BARRIERS, Numbers
+from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
 MOST_STAGES = 32
+# Warps of the kinds that do not take any power of two: wgmma is for whole warpgroups.
+WARPS = {"tma": (1,), "tma_store": (1,), WGMMA: (4, 8, 12, 16)}
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
     graph = read_graph(description)
     if graph is None or min(graph.tile) < 1:
         return
-    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
     found = [*_warps(numbers), *_stages(numbers)]
     yield from found
     if not found:
@@ -50,7 +54,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def _warps(numbers: Numbers) -> Iterator[Problem]:
     graph = numbers.graph
     for role in graph.roles:
-        allowed = (1,) if role.kind in ("tma", "tma_store") else (1, 2, 4, 8, 16)
+        allowed = WARPS.get(role.kind, (1, 2, 4, 8, 16))
         if numbers.pallas:
             continue  # rule PG277 speaks of them
         if role.warps not in allowed:

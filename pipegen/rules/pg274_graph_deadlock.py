@@ -30,6 +30,7 @@ from pipegen.errors import Problem
 from pipegen.planning.custom.graph import Graph, Ring
 from pipegen.planning.custom.models import find_alone, find_together
 from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.product_numbers import ProductNumbers, numbers_for
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
@@ -52,7 +53,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             f"pipeline.{circle[-1].name}.credits = 1",
         )
         return
-    numbers = Numbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
     if any(numbers.stages(ring) < 1 or not ring.parts for ring in graph.rings):
         return  # rule PG273 says more about it
     lonely = find_alone(numbers)
@@ -60,11 +61,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         ring, found = lonely
         yield _hang(numbers, ring.name, found, "")
         return
+    if isinstance(numbers, ProductNumbers) and not numbers.formed:
+        return  # rule PG278 says why
     for tiles in tile_counts(numbers):
         found_together = find_together(numbers, tiles)
         if found_together is not None:
             name = waiting_ring(graph, found_together)
-            yield _hang(numbers, name, found_together, f"with {tiles} tiles a panel ")
+            yield _hang(numbers, name, found_together, f"{numbers.case(tiles)} ")
             return
 
 

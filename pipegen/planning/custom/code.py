@@ -7,7 +7,7 @@ NAME_smem of what its stages hold, NAME_gmem or tma_NAME of a tensor, NAME_part 
 
 from dataclasses import dataclass
 
-from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 
 
@@ -82,12 +82,8 @@ def at_level(rings: tuple[Ring, ...], role: RoleNode, level: str) -> tuple[Ring,
     return tuple(ring for ring in rings if ring.every == level)
 
 
-def setup_lines(numbers: Numbers, role: RoleNode) -> list[str]:
-    """What a role of threads sets up before its loop, but for its registers' tensors."""
-    return _setup(numbers, role, True)
-
-
-def _setup(numbers: Numbers, role: RoleNode, own_threads: bool) -> list[str]:
+def setup_of(numbers: Numbers, role: RoleNode, own_threads: bool) -> list[str]:
+    """A role's ends of its rings, its threads, and its registers."""
     lines = [f"{ring.name}_consumer = {ring.name}_ring.make_consumer()" for ring in role.inputs]
     lines += [f"{ring.name}_producer = {ring.name}_ring.make_producer()" for ring in role.outputs]
     first_warp = numbers.first_warp(role)
@@ -114,7 +110,7 @@ def setmaxnreg(numbers: Numbers, role: RoleNode) -> str:
     return f"cute.arch.setmaxregister_{word}({role.registers})"
 
 
-def _tails(numbers: Numbers, role: RoleNode) -> list[str]:
+def tails_of(role: RoleNode) -> list[str]:
     """Of several sources of a ring the first waits until all its stages have been released.
 
     Groups in turn need not: their stages are released by threads of their own CTA.
@@ -139,7 +135,7 @@ def _levels(
 
 
 def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
-    setup = _setup(numbers, role, False)
+    setup = setup_of(numbers, role, False)
     for ring in role.outputs:
         for part in numbers.own_parts(ring, role.name):
             field = field_of(ring, part)
@@ -165,7 +161,7 @@ def _tma(numbers: Numbers, role: RoleNode) -> RoleCode:
 
     start = [line for ring in at_level(role.outputs, role, "panel") for line in loads(ring)]
     tile = [line for ring in at_level(role.outputs, role, "tile") for line in loads(ring)]
-    return _levels(role, start, tile, [], setup, _tails(numbers, role))
+    return _levels(role, start, tile, [], setup, tails_of(role))
 
 
 def _cp_async(numbers: Numbers, role: RoleNode) -> RoleCode:
@@ -176,8 +172,8 @@ def _cp_async(numbers: Numbers, role: RoleNode) -> RoleCode:
             target = f"part_of({stage_of(ring, part)}, {upper(role.name)}_WARPS, thread)"
             tile.append(f"copy_global({part.name}_gmem, {target}, {place_of(part, role)})")
         tile.append(f"{ring.name}_stage.commit()")
-    setup = _setup(numbers, role, True)
-    return _levels(role, [], tile, [], setup, _tails(numbers, role))
+    setup = setup_of(numbers, role, True)
+    return _levels(role, [], tile, [], setup, tails_of(role))
 
 
 def _tma_store(numbers: Numbers, role: RoleNode) -> RoleCode:
@@ -186,7 +182,7 @@ def _tma_store(numbers: Numbers, role: RoleNode) -> RoleCode:
     field = field_of(ring, held)
     place = f"{'panel' if 'M' in out.dims else '0'}, {'tile' if 'N' in out.dims else '0'}"
     setup = [
-        *_setup(numbers, role, False),
+        *setup_of(numbers, role, False),
         f"{out.name}_from, {out.name}_to = partition_tma(tma_{out.name}, {field}_smem, "
         f"{tile_shape(out)})",
         "# One group of stores at a time: the next begins when this one has read its stage.",
@@ -227,7 +223,7 @@ def arguments_of(role: RoleNode) -> list[str]:
 
 def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     kept = role.kept
-    setup = _setup(numbers, role, True)
+    setup = setup_of(numbers, role, True)
     parts = [part for part in (*role.reads, *role.writes) if part not in kept]
     for part in parts:
         setup.append(
@@ -284,8 +280,8 @@ def _thread(numbers: Numbers, role: RoleNode) -> RoleCode:
     ]
     end += give_back(panel_in)
     if role.every == "panel":
-        return RoleCode(setup, step, [], [], _tails(numbers, role))
-    return RoleCode(setup, start, [step], end, _tails(numbers, role))
+        return RoleCode(setup, step, [], [], tails_of(role))
+    return RoleCode(setup, start, [step], end, tails_of(role))
 
 
 def call_arguments(role: RoleNode) -> list[str]:
@@ -331,10 +327,12 @@ def settle(ring: Ring) -> list[str]:
 
 
 def commit(graph: Graph, ring: Ring) -> list[str]:
-    """Every thread publishes its own part; for TMA to read, through the other proxy first."""
-    if any(graph.role(target).kind == "tma_store" for target in ring.targets):
+    """Every thread publishes its own part; for TMA or wgmma to read, through their proxy first."""
+    kinds = {graph.role(target).kind for target in ring.targets}
+    if kinds & {"tma_store", WGMMA}:
+        reader = "wgmma" if WGMMA in kinds else "TMA"
         return [
-            "# TMA reads the stage through the async proxy: publish to it first.",
+            f"# {reader} reads the stage through the async proxy: publish to it first.",
             'cute.arch.fence_proxy("async.shared", space="cta")',
             f"{ring.name}_stage.commit()",
         ]

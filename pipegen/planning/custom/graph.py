@@ -2,19 +2,25 @@
 """The graph of a custom kernel: roles, and the rings that connect them. Plain data.
 
 A CTA takes panels of tile.m rows, one after the other, and walks over each panel's tiles of tile.n
-columns. What has columns comes once a tile; what has only rows comes once a panel.
+columns. What has columns comes once a tile; what has only rows comes once a panel. Where a role
+multiplies, loops are nested in another way: `products`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Every = Literal["panel", "tile"]
+WGMMA = "wgmma"  # the kind of a role that multiplies (planning/custom/products.py)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One tile: what a stage holds of a tensor, or what a body writes. `dims` of ("M", "N")."""
+    """One tile: what a stage holds of a tensor, or what a body writes.
+
+    `dims` are of M and N, where roles multiply also of K and P.
+    """
 
     name: str
     dims: tuple[str, ...]
@@ -113,7 +119,7 @@ class RoleNode:
 
 @dataclass(frozen=True)
 class Graph:
-    """All of a custom kernel. `tile` is (tile.m, tile.n)."""
+    """All of a custom kernel. `tile` is (tile.m, tile.n), `depths` (tile.k, tile.p) of products."""
 
     roles: tuple[RoleNode, ...]
     rings: tuple[Ring, ...]
@@ -122,6 +128,17 @@ class Graph:
     written: frozenset[str] = field(default_factory=frozenset)
     orders: tuple[Order, ...] = ()
     cluster: tuple[int, int] = (1, 1)
+    depths: tuple[int, int] = (0, 0)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Elements of a tile along each symbol."""
+        return dict(zip("MNKP", (*self.tile, *self.depths), strict=True))
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether a role does tensor-core work."""
+        return any(role.kind == WGMMA for role in self.roles)
 
     @property
     def clustered(self) -> bool:
@@ -188,7 +205,6 @@ class Graph:
         return ()
 
 
-def elements(part: Part, tile: tuple[int, int]) -> int:
+def elements(part: Part, extents: Mapping[str, int]) -> int:
     """Elements of one tile of a part."""
-    m, n = tile
-    return (m if "M" in part.dims else 1) * (n if "N" in part.dims else 1)
+    return math.prod(extents[symbol] for symbol in part.dims)

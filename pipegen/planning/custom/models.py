@@ -13,6 +13,7 @@ from pipegen.barriers.rings import Step
 from pipegen.hardware import WARP
 from pipegen.planning.custom.graph import Graph, Order, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.product_numbers import ProductNumbers
 
 MOST_PANELS = 2
 # A deep ring does no more than one of this many stages does, and takes longer to try.
@@ -142,7 +143,7 @@ def find_together(numbers: Numbers, tiles: int) -> Finding | None:
     steps = {
         at(name, cta, ctas): passes
         for cta in ctas
-        for name, passes in steps_of(numbers.graph, tiles, cta, ctas)
+        for name, passes in steps_of(numbers, tiles, cta, ctas)
     }
     turns = [
         turns_model(numbers, order, cta, ctas) for order in numbers.graph.orders for cta in ctas
@@ -192,9 +193,10 @@ def turns_model(numbers: Numbers, order: Order, cta: int, ctas: tuple[int, ...])
 
 
 def steps_of(
-    graph: Graph, tiles: int, cta: int, ctas: tuple[int, ...]
+    numbers: Numbers, tiles: int, cta: int, ctas: tuple[int, ...]
 ) -> Iterator[tuple[str, list[Step]]]:
     """What each agent does with panels of so many tiles, in the order of the emitted loops."""
+    graph = numbers.graph
 
     def here(names: tuple[str, ...], takes: bool) -> tuple[str, ...]:
         """The rings of this CTA; what is taken from the peer's ring is the other one's."""
@@ -214,10 +216,17 @@ def steps_of(
                 here(step.turns, False),
             )
             for _ in range(MOST_PANELS)
-            for step in panel_steps(role, tiles)
+            for step in passes_of(numbers, role, tiles)
         ]
         for name, first, every in groups_of(graph, role):
             yield name, passes[first::every]
+
+
+def passes_of(numbers: Numbers, role: RoleNode, tiles: int) -> list[Step]:
+    """One panel of a role; where roles multiply, one tile of the results, its loops in it."""
+    if isinstance(numbers, ProductNumbers):
+        return numbers.loop(role, 0, tiles)
+    return panel_steps(role, tiles)
 
 
 def panel_steps(role: RoleNode, tiles: int) -> list[Step]:

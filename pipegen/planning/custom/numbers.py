@@ -19,7 +19,7 @@ from pipegen.hardware import (
     WARP,
     WARPGROUP,
 )
-from pipegen.planning.custom.graph import Graph, Order, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import WGMMA, Graph, Order, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 1
@@ -61,7 +61,7 @@ class Numbers:
 
     def copied_bytes(self, part: Part) -> int:
         """Bytes of one tile that a copy moves."""
-        return elements(part, self.graph.tile) * DTYPE[part.dtype].bytes
+        return elements(part, self.graph.extents) * DTYPE[part.dtype].bytes
 
     def stage_bytes(self, ring: Ring) -> int:
         """Bytes of one stage."""
@@ -80,11 +80,19 @@ class Numbers:
 
     def stages(self, ring: Ring) -> int:
         """The stages of a ring."""
-        return self.auto_stages if ring.stages is None else ring.stages
+        return self.stages_with(ring, self.auto_stages)
+
+    def stages_with(self, ring: Ring, auto_stages: int) -> int:
+        """The stages of a ring if those that say nothing have so many."""
+        return auto_stages if ring.stages is None else ring.stages
+
+    def every(self, end: Ring | RoleNode) -> str:
+        """How often a stage is filled, or a role takes a step."""
+        return f"once a {end.every}"
 
     def total(self, auto_stages: int) -> int:
         """SMEM of a block if the rings that say nothing have so many stages."""
-        counts = {r.name: auto_stages if r.stages is None else r.stages for r in self.graph.rings}
+        counts = {ring.name: self.stages_with(ring, auto_stages) for ring in self.graph.rings}
         barriers = MBARRIER_BYTES * (
             2 * sum(counts.values()) + sum(o.depth * o.groups for o in self.graph.orders)
         )
@@ -129,7 +137,7 @@ class Numbers:
     def own_parts(self, ring: Ring, source: str) -> tuple[Part, ...]:
         """What one of a ring's sources puts into a stage."""
         role = self.graph.role(source)
-        if role.kind == "thread":
+        if role.kind in ("thread", WGMMA):
             return ring.parts
         return tuple(part for part in ring.parts if part in role.reads)
 
@@ -172,3 +180,7 @@ class Numbers:
         """Arrivals of one reader."""
         warps = self.graph.role(target).warps
         return 1 if self.pallas else elected_consumer_arrive_count(warps)
+
+    def case(self, tiles: int) -> str:
+        """What the model of the barriers tried, for the message of rule PG274."""
+        return f"with {tiles} tiles a panel"

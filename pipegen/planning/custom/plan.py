@@ -150,7 +150,7 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
     """Every derived number with its formula."""
     graph, found = numbers.graph, []
     for ring in graph.rings:
-        found += _ring_numbers(given, numbers, ring)
+        found += ring_numbers(given, numbers, ring)
     warps = " + ".join(str(role.block_warps) for role in graph.roles)
     sizes = " + ".join(
         f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}" for ring in graph.rings
@@ -209,7 +209,7 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
     )
 
 
-def _ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list[Number]:
+def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list[Number]:
     """The counts and the bytes of one ring."""
     sources = [numbers.graph.role(source) for source in ring.sources]
     targets = [numbers.graph.role(target) for target in ring.targets]

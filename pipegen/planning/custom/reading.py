@@ -2,17 +2,22 @@
 """From a description to its graph, with every word that names nothing. Pure functions."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pipegen.description import KernelDescription, Pipeline
 from pipegen.description import Order as GivenOrder
 from pipegen.errors import Problem, listing, nearest_word
-from pipegen.planning.custom.graph import Graph, Order, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import WGMMA, Graph, Order, Part, Ring, RoleNode
+from pipegen.planning.custom.products import SHAPES as PRODUCT_SHAPES
+from pipegen.planning.custom.products import result_dims
 
 MOVERS = ("tma", "cp_async")
 # Warps of a role that says nothing: one issues TMA for all, four are a warpgroup.
 USUAL_WARPS = {"tma": 1, "tma_store": 1, "cp_async": 4, "thread": 4}
 SHAPES = {"M, N": ("M", "N"), "M": ("M",), "N": ("N",)}
+# Rows of a tile that each warpgroup of a role has that says nothing, and multiplies.
+USUAL_PRODUCT_ROWS = 64
 EXAMPLE = '"load -> compute"'
 
 
@@ -45,8 +50,8 @@ def split_edge(text: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
 
 
 def shape_of(text: str) -> tuple[str, ...] | None:
-    """`M, N` as its symbols; None if it is none of the three shapes."""
-    return SHAPES.get(", ".join(symbol.strip() for symbol in text.split(",")))
+    """`M, N` as its symbols; None if it is none of the shapes, those of products included."""
+    return PRODUCT_SHAPES.get(", ".join(symbol.strip() for symbol in text.split(",")))
 
 
 def words_of(description: KernelDescription) -> Words:
@@ -83,10 +88,10 @@ def words_of(description: KernelDescription) -> Words:
         elif tensor.write:
             words.writes.setdefault(tensor.write, []).append(name)
         if shape_of(tensor.shape) is None:
-            words.problems.append(_no_shape(f"tensor.{name}.shape", tensor.shape))
+            words.problems.append(_no_shape(description, f"tensor.{name}.shape", tensor.shape))
     for name, ring in description.pipeline.items():
         if ring.shape is not None and shape_of(ring.shape) is None:
-            words.problems.append(_no_shape(f"pipeline.{name}.shape", ring.shape))
+            words.problems.append(_no_shape(description, f"pipeline.{name}.shape", ring.shape))
     known = words.roles()
     for name in description.role:
         if name not in known:
@@ -101,14 +106,19 @@ def words_of(description: KernelDescription) -> Words:
     return words
 
 
-def _no_shape(key: str, value: str) -> Problem:
-    return Problem(
-        "rows are M, columns are N, and no others",
-        key,
-        value,
-        listing(f'"{s}"' for s in SHAPES),
-        '"M, N"',
-    )
+def multiplies(description: KernelDescription) -> bool:
+    """Whether a role of the description does tensor-core work."""
+    return any(role.kind == WGMMA for role in description.role.values())
+
+
+def _no_shape(description: KernelDescription, key: str, value: str) -> Problem:
+    said, shapes = "rows are M, columns are N, and no others", list(SHAPES)
+    if multiplies(description):
+        said = "what a product sums over comes last, and K and P are its other symbols"
+        shapes = list(PRODUCT_SHAPES)
+    swapped = ", ".join(reversed([symbol.strip() for symbol in value.split(",")]))
+    nearest = swapped if swapped in shapes else "M, N"
+    return Problem(said, key, value, listing(f'"{s}"' for s in shapes), f'"{nearest}"')
 
 
 def kind_of(description: KernelDescription, words: Words, role: str) -> str:
@@ -124,7 +134,10 @@ def kind_of(description: KernelDescription, words: Words, role: str) -> str:
 def warps_of(description: KernelDescription, role: str, kind: str) -> int:
     """Warps of a role: as said, or the usual number of its kind; in Pallas a warpgroup."""
     given = description.role.get(role)
-    usual = 4 if description.kernel.backend == "pallas" else USUAL_WARPS[kind]
+    if kind == WGMMA:
+        usual = 8 if (description.tile.m or 0) >= 2 * USUAL_PRODUCT_ROWS else 4
+    else:
+        usual = 4 if description.kernel.backend == "pallas" else USUAL_WARPS[kind]
     if given is None:
         return usual
     if given.warpgroups is not None:
@@ -157,10 +170,11 @@ def _said(entry: Pipeline, ring: str) -> tuple[str, ...]:
 def read_graph(description: KernelDescription) -> Graph | None:
     """The graph of a description whose words name something; None where they do not.
 
-    Whether the graph can be built is for the rules.
+    Whether the graph can be built is for the rules; None also where it multiplies in a way of which
+    rule PG278 speaks alone: without wgmma, or where no template has it.
     """
     words = words_of(description)
-    if words.problems or not words.edges or not description.tensor:
+    if words.problems or not words.edges or not description.tensor or _no_products(description):
         return None
     tensors = {
         name: Part(name, shape_of(tensor.shape) or (), tensor.dtype)
@@ -190,6 +204,8 @@ def read_graph(description: KernelDescription) -> Graph | None:
                 wide = max((part.dims for part in taken), key=len, default=("M", "N"))
                 dims = shape_of(entry.shape) if entry.shape else None
                 dtype = entry.dtype or (taken[0].dtype if taken else "bf16")
+                if kinds[source] == WGMMA:  # gives its sums on
+                    dims, dtype = result_dims(taken) or ("M", "N"), entry.dtype or "f32"
                 made = (Part(ring, dims or wide, dtype),)
                 if passed:
                     return made  # within a cycle its parts are not known yet
@@ -203,7 +219,7 @@ def read_graph(description: KernelDescription) -> Graph | None:
             targets,
             parts_of(name),
             description.pipeline[name].producer or _move(kinds[sources[0]]),
-            description.pipeline[name].consumer or "thread",
+            description.pipeline[name].consumer or _reads(kinds[role] for role in targets),
             None if (stages := description.pipeline[name].stages) == "auto" else stages,
             description.pipeline[name].credits or 0,
             bool(description.pipeline[name].multicast),
@@ -232,6 +248,7 @@ def read_graph(description: KernelDescription) -> Graph | None:
     )
     written = frozenset(name for names in words.writes.values() for name in names)
     tile = (description.tile.m or 0, description.tile.n or 0)
+    depths = (description.tile.k or 0, description.tile.p or 0)
     return Graph(
         placed(roles),
         tuple(rings.values()),
@@ -240,23 +257,26 @@ def read_graph(description: KernelDescription) -> Graph | None:
         written,
         orders,
         description.cluster.shape or (1, 1),
+        depths,
     )
 
 
 def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
     """The roles in the order of their warps.
 
-    Those that compute come first, so that they begin at a multiple of four warps; groups that take
-    turns stand side by side, so that a warp's place says whose turn is its own.
+    Those that compute come first, so that they begin at a multiple of four warps, and those that
+    multiply before them; groups that take turns stand side by side, so that a warp's place says
+    whose turn is its own.
     """
     first: dict[str, int] = {}
     for index, role in enumerate(roles):
         first.setdefault(role.order.name if role.order else role.name, index)
+    kinds = {WGMMA: 0, "tma": 2, "tma_store": 2}
 
-    def place(role: RoleNode) -> tuple[bool, int, int]:
+    def place(role: RoleNode) -> tuple[int, int, int]:
         if role.order is None:
-            return role.kind in ("tma", "tma_store"), first[role.name], 0
-        return False, first[role.order.name], role.order.roles.index(role.name)
+            return kinds.get(role.kind, 1), first[role.name], 0
+        return 1, first[role.order.name], role.order.roles.index(role.name)
 
     return tuple(sorted(roles, key=place))
 
@@ -268,6 +288,36 @@ def order_of(name: str, given: GivenOrder) -> Order:
     dims = shape_of(given.shape) if given.shape else None
     state = Part(name, dims, "f32") if dims else None
     return Order(name, roles, groups, given.depth, state, given.start)
+
+
+def _no_products(description: KernelDescription) -> bool:
+    """Whether the graph multiplies where nothing can, or has symbols of products without any."""
+    kernel = description.kernel
+    if multiplies(description):
+        return (kernel.backend, kernel.arch) != ("cute", "sm_90a") or bool(apart(description))
+    shapes = [tensor.shape for tensor in description.tensor.values()]
+    shapes += [ring.shape for ring in description.pipeline.values() if ring.shape is not None]
+    return any({"K", "P"} & set(shape) for shape in shapes)
+
+
+def apart(description: KernelDescription) -> dict[str, object]:
+    """Keys, with their values, that a graph which multiplies has no template for."""
+    found: dict[str, object] = {f"order.{name}": "a table" for name in description.order}
+    if description.cluster.shape not in (None, (1, 1)):
+        found["cluster.shape"] = list(description.cluster.shape or ())
+    for name, ring in description.pipeline.items():
+        for key in ("credits", "multicast", "peer"):
+            if getattr(ring, key):
+                found[f"pipeline.{name}.{key}"] = getattr(ring, key)
+    for name, role in description.role.items():
+        if role.turn is not None:
+            found[f"role.{name}.turn"] = role.turn
+    return found
+
+
+def _reads(kinds: Iterable[str]) -> str:
+    """The consumer of a ring with readers of these kinds: whose stages wgmma reads, says so."""
+    return WGMMA if WGMMA in kinds else "thread"
 
 
 def _move(kind: str) -> str:

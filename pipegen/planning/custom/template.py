@@ -119,7 +119,8 @@ def template_values(
         ),
         "inputs": [each for each in tensors if not each["written"]],
         "outputs": [each for each in tensors if each["written"]],
-        "matrix_place": [len(part.dims) for part in graph.tensors].index(2),
+        **size_words(["M", "N"], "N"),
+        "sizes_taken": [f"m, n = shapes[{[len(part.dims) for part in graph.tensors].index(2)}]"],
         "wanted_shapes": ", ".join([*(each["shape"] for each in tensors), ""]).strip(),
         "read_names": ", ".join(part.name for part in read),
         "written_names": ", ".join(part.name for part in written),
@@ -136,6 +137,21 @@ def template_values(
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (4096, 4096)"
         ),
         "cache_modifier": cache_modifier(numbers),
+    }
+
+
+def size_words(symbols: list[str], columns: str) -> dict[str, str]:
+    """The emitted host side's words for its sizes; `columns` are those of what TMA stores."""
+    names = [symbol.lower() for symbol in symbols]
+    said = [f"{symbol}={{{symbol.lower()}}}" for symbol in symbols]
+    return {
+        "symbol_names": ", ".join(names),
+        "symbol_arguments": ", ".join(f"{name}: int" for name in names),
+        "sizes_said": f"{', '.join(said[:-1])} and {said[-1]}",
+        "sizes_printed": " ".join(f"{{{name}=}}" for name in names),
+        "size_metavar": ",".join(symbols),
+        "stored_columns": columns.lower(),
+        "columns_said": f"{columns}={{{columns.lower()}}}",
     }
 
 

@@ -23,7 +23,7 @@ def turn_code(numbers: Numbers, role: RoleNode) -> RoleCode:
     """A role that has every so many-th tile, and an ordered part in each."""
     assert role.order is not None
     order, warps = role.order, f"{upper(role.name)}_WARPS"
-    setup = code.setup_lines(numbers, role)
+    setup = code.setup_of(numbers, role, True)
     for part in (*role.reads, *role.writes):
         shape = code.fragment_shape(part, role)
         setup.append(f"{part.name}_part = make_part({shape}, {upper(part.name)}_DTYPE)")
