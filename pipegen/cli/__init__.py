@@ -22,6 +22,8 @@ COMMANDS: dict[str, str] = {
     "generate": "Write the kernels of the project, or of PATHs.",
     "plan": "Show every derived number of a description with its formula.",
     "check": "Check that kernels are fresh and compile (no GPU needed).",
+    "emulate": "Run a CuTe kernel's PTX on the CPU, and say what is wrong.",
+    "verify": "Emulate emitted kernels where protocols break: ring wraps, edges.",
     "diff": "Show what an update would change in the project's kernels.",
     "update": "Merge what is new into the project's kernels, edits and all.",
     "export": "Compile a CuTe module ahead of time: object and C header.",

@@ -63,9 +63,11 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     default="text", show_default=True,
 )  # fmt: skip
 @click.option(
-    "--level", type=click.Choice(["fresh", "compile"]), default="compile", show_default=True,
-    help="How far to check; fresh needs no DSL and takes a moment.",
+    "--level", type=click.Choice(["fresh", "compile", "verify"]), default="compile",
+    show_default=True,
+    help="How far to check; fresh needs no DSL and takes a moment, verify takes minutes.",
 )  # fmt: skip
+@click.option("--verify", is_flag=True, help="As --level verify: run CuTe kernels on the CPU.")
 @click.option("--pristine", is_flag=True, help="An edited file is a finding, too.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Modules to compile at once. [default: the cores]"
@@ -97,6 +99,7 @@ def command(
     paths: tuple[Path, ...],
     output: str,
     level: "Level",
+    verify: bool,
     pristine: bool,
     jobs: int | None,
     timeout: float,
@@ -129,8 +132,9 @@ def command(
     -           has no pipegen header, or its description is wrong
 
     Exit code 1: a module is stale, missing, orphaned or conflicted, does not compile, spills
-    registers, has its wgmma serialized, or does not fit in SMEM; with --pristine also if it is
-    edited. 2: the input is wrong. 130: stopped with Ctrl-C.
+    registers, has its wgmma serialized, or does not fit in SMEM; with --verify if the emulator
+    finds something (see `pipegen verify`); with --pristine also if it is edited. 2: the
+    input is wrong. 130: stopped with Ctrl-C.
     """
     from pipegen.compiling.cache import default_folder
     from pipegen.compiling.checking import check
@@ -151,7 +155,7 @@ def command(
                 exclude=exclude,
                 project=project,
                 versions=_wanted(with_, project, versions),
-                level=level,
+                level="verify" if verify else level,
                 pristine=pristine,
             )
     except KeyboardInterrupt:
