@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 c4732a56239e
-# text: 7bbcd396a295
+# template: cute/custom_multiply.py.j2 2828d3ce5ebf
+# text: b2fa9fa6ae7c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
