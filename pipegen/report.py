@@ -37,6 +37,7 @@ _TITLES = {
     "serialized": "wgmma is serialized",
     "smem": "does not fit in SMEM",
     "tmem": "does not fit in TMEM",
+    "schedule": "has a wrong schedule",
     "remark": "remark",
     "ptxas": "ptxas",
 }
@@ -281,8 +282,12 @@ def as_text(report: Report) -> str:
 
 
 def closing_lines(report: Report) -> Iterator[str]:
-    """Versions, findings, skips and the summary: the part of the text below the table."""
+    """Versions, schedules, findings, skips and the summary: the text below the table."""
     yield from version_table(report)
+    for module in report.modules:
+        for schedule in module.compiled.schedules if module.compiled else ():
+            if not schedule.failed:
+                yield f"schedule: {module.path}: {schedule.sentence()}"
     for finding in report.findings():
         yield f"{finding.level}: {finding.path}: {finding.title}: {finding.message}"
     for skip in report.skips:
