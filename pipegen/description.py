@@ -120,9 +120,7 @@ class Tile(Section):
         default=None, description="Columns of the output tile; reduce: of the longest row."
     )
     k: Whole | None = Field(default=None, description="Depth of one stage.")
-    p: Whole | None = Field(
-        default=None, description="custom only: columns of the tile of a second product."
-    )
+    p: Whole | None = Field(default=None, description="custom only: columns of a second product.")
 
 
 class Cluster(Section):
@@ -227,9 +225,7 @@ class Pipeline(Section):
 class Tensor(Section):
     """`[tensor.NAME]`, for op = "custom": a matrix, or a vector, in GMEM."""
 
-    shape: str = Field(
-        default="M, N", description='Its sizes: "M, N", "M" or "N"; of products also K and P.'
-    )
+    shape: str = Field(default="M, N", description='Sizes: "M, N", "M", "N"; of products K, P too.')
     dtype: DtypeName = Field(default="bf16", description="Element type.")
     read: str | None = Field(default=None, description="The role that reads it.")
     write: str | None = Field(default=None, description="The role that writes it.")
@@ -263,8 +259,7 @@ class Role(Section):
         description="Pallas: which warpgroup loads, counted from 0; the last by default.",
     )
     kind: RoleKind | None = Field(
-        default=None,
-        description="custom only: what moves the role's tiles; thread: a body; wgmma: multiplies.",
+        default=None, description="custom only: what moves its tiles; thread: a body; wgmma."
     )
     body: str | None = Field(
         default=None, description="custom only: Python text of the body of a stage; the identity."
