@@ -26,6 +26,7 @@ docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.description_docs docs/description.md
 	$(BIN)/python benchmarks/tables.py README.md
 	$(BIN)/python benchmarks/jax_versions.py --table
+	$(BIN)/python benchmarks/tuning_table.py docs/tuning.md
 
 format: $(BIN)/pipegen
 	$(BIN)/black pipegen tests benchmarks

@@ -148,7 +148,10 @@ class Pipeline(Section):
     )
     try_ahead: bool = Field(
         default=False,
-        description="try_acquire and try_wait a stage ahead, with other work in between.",
+        description=(
+            "try_acquire and try_wait a stage ahead, with other work in between; cute-ts: before "
+            "each acquire and wait."
+        ),
     )
     defer_sync: bool = Field(
         default=False,
@@ -157,6 +160,20 @@ class Pipeline(Section):
     expected_tx: bool = Field(
         default=False,
         description="Bytes are armed at each acquire: tiles outside the matrix are not loaded.",
+    )
+    advance_on_wait: bool = Field(
+        default=True,
+        description=(
+            "cute-ts, a GEMM on sm_90a: the next stage is waited for while wgmma still reads the "
+            "last one, which is released later; false: one stage at a time."
+        ),
+    )
+    lanes: Whole = Field(
+        default=1,
+        description=(
+            "cute-ts, stream: interleaved lanes, one for each consumer warp, which has every "
+            "lanes-th stage to itself; 1: all consumer warps share each stage."
+        ),
     )
     in_flight: Whole | None = Field(
         default=None,
@@ -293,9 +310,20 @@ class Scheduler(Section):
         default="static",
         description="Who hands out tiles: a fixed stride, or cluster launch control (Blackwell).",
     )
+    work_tiles: bool = Field(
+        default=False,
+        description=(
+            "cute-ts, stream: tiles come from a WorkQueue, in a loop over work tiles, and not from "
+            "a loop with the grid's stride. GEMMs, and tiles = clc, always have one."
+        ),
+    )
     consumers: Literal["cooperative", "ping-pong"] = Field(
         default="cooperative",
         description="Consumer warpgroups share a tile, or take turns with a tile each.",
+    )
+    split_k: Whole = Field(
+        default=1,
+        description="CTAs of a cluster that compute a tile together, each with a part of K.",
     )
 
 
@@ -347,6 +375,13 @@ class Integration(Section):
     jax: bool = Field(
         default=False,
         description="jax_gemm(a, b): for jax arrays, also inside jax.jit (through cutlass.jax).",
+    )
+    pdl: bool = Field(
+        default=False,
+        description=(
+            "cute-ts: programmatic dependent launch: the kernel begins while the one before it "
+            "ends, waits for it before its first load, and lets the next one begin early."
+        ),
     )
 
 

@@ -103,7 +103,7 @@ class ClassEntry:
 
 @dataclass(frozen=True)
 class RuleEntry:
-    """A rule of `pipegen.rules`; its docstring is the explanation."""
+    """A rule of `pipegen.rules`, or a finding of the emulator, with its explanation."""
 
     code: str
     name: str
@@ -138,10 +138,16 @@ def classes() -> tuple[ClassEntry, ...]:
 
 @cache
 def rules() -> tuple[RuleEntry, ...]:
-    """Every rule, ordered by code. They need the description's model, so they are loaded late."""
+    """Every rule of descriptions, and every finding of the emulator, ordered by code.
+
+    The rules need the description's model, so they are loaded late.
+    """
+    from pipegen.emulator.finding_docs import finding_docs
     from pipegen.rules import all_rules
 
-    return tuple(RuleEntry(rule.code, rule.name, rule.doc.strip()) for rule in all_rules())
+    of_rules = [RuleEntry(rule.code, rule.name, rule.doc.strip()) for rule in all_rules()]
+    of_findings = [RuleEntry(each.code, each.name, each.doc.strip()) for each in finding_docs()]
+    return tuple(sorted([*of_rules, *of_findings], key=lambda entry: entry.code))
 
 
 def emitted_examples(row: Row) -> tuple[str, ...]:
@@ -166,8 +172,8 @@ def explain(name: str) -> tuple[Entry, ...]:
         found += [rule for rule in rules() if key in (_key(rule.code), _key(rule.name))]
     if found:
         return tuple(dict.fromkeys(found))
-    known: dict[str, Entry] = dict(_named())
-    known |= {_key(word): rule for rule in rules() for word in (rule.code, rule.name)}
+    known: dict[str, Entry] = {_key(w): rule for rule in rules() for w in (rule.code, rule.name)}
+    known |= _named()  # a term is what most mean by a name that is also a rule's
     near = nearest_word(key, list(known))
     raise InputError(
         Problem(

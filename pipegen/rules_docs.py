@@ -4,6 +4,7 @@
 import sys
 from pathlib import Path
 
+from pipegen.emulator.finding_docs import FindingDoc, finding_docs
 from pipegen.rules import Rule, all_rules
 
 INTRODUCTION = """\
@@ -14,15 +15,22 @@ INTRODUCTION = """\
 A description that breaks a rule gets one paragraph with the rule's code; `pipegen explain CODE`
 prints what stands here.
 """
+FINDINGS = """\
+# Findings of the emulator
+
+`pipegen emulate` and `pipegen verify` run the compiled kernel on the CPU (docs/emulator.md). What
+goes wrong there has a code, too.
+"""
 
 
 def rules_markdown() -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, *map(rule_markdown, all_rules())])
+    rules = map(rule_markdown, all_rules())
+    return "\n".join([INTRODUCTION, *rules, FINDINGS, *map(rule_markdown, finding_docs())])
 
 
-def rule_markdown(rule: Rule) -> str:
-    """One rule: its first sentence, then each heading of its docstring with its text."""
+def rule_markdown(rule: Rule | FindingDoc) -> str:
+    """One rule or finding: its first sentence, then each heading of its docstring with its text."""
     lines = [f"## {rule.code} {rule.name}", ""]
     for line in rule.doc.strip().splitlines():
         if line.startswith("    "):

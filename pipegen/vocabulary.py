@@ -29,18 +29,23 @@ DTYPES: tuple[str, ...] = get_args(DtypeName)
 OPTIONS: dict[str, object] = {
     "cluster.cta_group": 1,
     "scheduler.tiles": "static",
+    "scheduler.work_tiles": False,
     "scheduler.consumers": "cooperative",
+    "scheduler.split_k": 1,
     "layout.gather": False,
     "layout.alignment": 16,
     "pipeline.mainloop.try_ahead": False,
     "pipeline.mainloop.defer_sync": False,
     "pipeline.mainloop.expected_tx": False,
+    "pipeline.mainloop.advance_on_wait": True,
+    "pipeline.mainloop.lanes": 1,
     "pipeline.epilogue.out_specs": False,
     "role.producer.warps": 1,
     "stream.y": "none",
     "reduce.body": "rmsnorm",
     "integration.torch": False,
     "integration.jax": False,
+    "integration.pdl": False,
 }
 
 # The first style of a backend is its default, but for ops that only move bytes: see default_style.

@@ -51,6 +51,7 @@ for _arch in ARCHS:
         ("thread", "thread", _arch, "cute-ts"): "AsyncAsync",
         ("cp_async", "thread", _arch, "cute-ts"): "AsyncAsync",
         ("tma", "thread", _arch, "cute-ts"): "TmaAsync",
+        ("thread", "tma_store", _arch, "cute-ts"): "AsyncAsync",
         ("tma", "thread", _arch, "pallas"): "plgpu.emit_pipeline_warp_specialized",
         ("thread", "tma_store", _arch, "pallas"): "plgpu.copy_smem_to_gmem",
     }
@@ -587,8 +588,10 @@ def test_select_without_a_place_shows_each_that_applies() -> None:
     answer = json.loads(run("select", "thread", "tma_store", "--format", "json").stdout)
     assert [(one["arch"], one["backend"]) for one in answer] == [
         ("sm_90a", "cute"),
+        ("sm_90a", "cute-ts"),
         ("sm_90a", "pallas"),
         ("sm_100a", "cute"),
+        ("sm_100a", "cute-ts"),
         ("sm_100a", "pallas"),
     ]
     text = run("select", "thread", "tma_store").stdout

@@ -17,6 +17,7 @@ from pipegen.barriers.emitters import (
 )
 from pipegen.barriers.machine import Finding
 from pipegen.barriers.rings import End, RingModel, find_in_ring, find_in_turns
+from pipegen.barriers.task_scheduling import task_ends
 from pipegen.hardware import WARP, WARPGROUP
 from pipegen.planning.model import PipelinePlan, Plan
 
@@ -87,7 +88,10 @@ def ring_of(plan: Plan, pipeline: PipelinePlan) -> RingModel | None:
     """A pipeline for the model; None where nothing is known of its class or its roles."""
     if plan.description.kernel.op == "custom" and pipeline.name not in plan.description.order:
         return custom_ring(plan, pipeline)
-    producers, consumers = producers_of(plan, pipeline), consumers_of(plan, pipeline)
+    if plan.description.kernel.backend == "cute-ts":
+        producers, consumers = task_ends(plan, pipeline)
+    else:
+        producers, consumers = producers_of(plan, pipeline), consumers_of(plan, pipeline)
     if not producers or not consumers:
         return None
     return RingModel(

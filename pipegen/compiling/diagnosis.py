@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from pipegen.compiling.cubin import find_cuobjdump
 from pipegen.compiling.installed import DSLS, Dsl, dsl, version_of
+from pipegen.compiling.schedule import version_remark
 
 _TIMEOUT_SECONDS = 60
+_CUTE = "nvidia-cutlass-dsl"
 # What a module of each DSL imports first; run in a process of its own, since it may crash.
 _IMPORTS = {
     "cute": "import cutlass.cute",
@@ -27,6 +29,8 @@ _CAPABILITIES = ("9.0", "10.0")
 KNOWN_BAD = (
     "nvidia-cutlass-dsl below 4.6: bulk copies do not elect their lane there, and do from 4.6 on; "
     "a kernel for the one is wrong on the other",
+    "nvidia-cutlass-dsl below 4.8 with Task Scheduling: no advance_on_wait for TMA -> threads, "
+    "which the Hopper GEMM uses unless told not to",
     "jax below 0.10.2: plgpu.kernel and its scratch are spelled differently",
     "jax 0.10.2 without absl-py: Mosaic GPU imports absl, and jax does not install it",
 )
@@ -54,6 +58,7 @@ def examine() -> dict[str, Any]:
     abilities = [
         Ability("select, plan, generate, freshness", "yes"),
         *(_compiling(state, faults[state.name]) for state in states),
+        _scheduling(dsl("cute"), faults["cute"]),
         *_running(gpus, {state.name: state.usable for state in states}),
     ]
     return {
@@ -91,6 +96,17 @@ def _compiling(state: Dsl, fault: str) -> Ability:
     if fault:
         return Ability(name, "broken", fault, _reinstall(state.versions))
     return Ability(name, "yes")
+
+
+def _scheduling(state: Dsl, fault: str) -> Ability:
+    """Task Scheduling is part of the CuTe DSL, and changes with each of its versions."""
+    from pipegen.rendering import TESTED
+
+    name = "check the schedules of cute-ts modules (no GPU needed)"
+    if fault or not state.usable:
+        return Ability(name, "no", "cute modules cannot be compiled here")
+    said = version_remark(f"# Checked with {TESTED['cute-ts']}.\n", state.versions[_CUTE])
+    return Ability(name, "yes", said[0] if said else "")
 
 
 def _reinstall(versions: dict[str, str]) -> str:

@@ -20,6 +20,11 @@ _IMPORTS = {
 }
 
 
+_TASK_SCHEDULING = re.compile(
+    r"^\s*(?:import|from)\s+cutlass\.experimental\.task_scheduling\b", re.MULTILINE
+)
+
+
 @dataclass(frozen=True)
 class Module:
     """A file to compile, as it stands."""
@@ -34,6 +39,11 @@ class Module:
     def dsl(self) -> str:
         """The DSL that must be installed."""
         return DSL_OF_BACKEND[self.backend]
+
+    @property
+    def schedules_tasks(self) -> bool:
+        """Whether it is written in Task Scheduling, whose checks then run, too."""
+        return self.backend == "cute-ts"
 
     @property
     def compiles_itself(self) -> bool:
@@ -59,7 +69,8 @@ def read_module(path: Path, text: str, arch: str = DEFAULT_ARCH) -> Module | Pro
             f"has no pipegen header and imports {found}, so nothing says how to compile it",
             file=str(path),
         )
-    module = Module(path, text, backends[0], arch, False)
+    backend = "cute-ts" if _TASK_SCHEDULING.search(text) else backends[0]
+    module = Module(path, text, backend, arch, False)
     if not module.compiles_itself:
         return Problem(
             "has no pipegen header and does not offer --compile-only, which is how `check` compiles"

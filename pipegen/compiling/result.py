@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from pipegen.compiling.schedule import Schedule
+
 Status = Literal[
     "ok",
     "error",
@@ -16,9 +18,10 @@ Status = Literal[
     "serialized",
     "smem",
     "tmem",
+    "schedule",
     "skipped",
 ]
-_COMPLETED = ("ok", "wrong-arch", "spills", "serialized", "smem", "tmem")
+_COMPLETED = ("ok", "wrong-arch", "spills", "serialized", "smem", "tmem", "schedule")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class CompileResult:
     advisories: tuple[str, ...] = ()
     seconds: float = 0.0
     cached: bool = False
+    schedules: tuple[Schedule, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -119,6 +123,7 @@ class CompileResult:
             "cached": self.cached,
             "kernels": [kernel.as_dict() for kernel in self.kernels],
             "advisories": list(self.advisories),
+            "schedules": [schedule.as_dict() for schedule in self.schedules],
             "message": self.message,
         }
 
@@ -138,6 +143,7 @@ class CompileResult:
             kernels=tuple(kernels),
             advisories=tuple(data["advisories"]),
             seconds=float(data["seconds"]),
+            schedules=tuple(map(Schedule.from_dict, data["schedules"])),
         )
 
     def from_cache(self) -> "CompileResult":

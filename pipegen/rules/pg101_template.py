@@ -9,7 +9,7 @@ Why
     pair long before there is a kernel around it. Writing a nearby kernel instead would be a guess.
 
 Example
-    op = "gemm", backend = "cute-ts", arch = "sm_90a": no template yet.
+    op = "reduce", backend = "cute-ts", arch = "sm_90a": no template yet.
 
 Use instead
     The value that the message names, or `pipegen select` for the class alone.

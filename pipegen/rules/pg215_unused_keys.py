@@ -131,4 +131,8 @@ def _unused_by_custom(description: KernelDescription) -> dict[str, object]:
         for key in ("try_ahead", "defer_sync", "expected_tx", "out_specs"):
             if getattr(ring, key):
                 found[f"pipeline.{name}.{key}"] = True
+        if not ring.advance_on_wait:
+            found[f"pipeline.{name}.advance_on_wait"] = False
+        if ring.lanes != 1:
+            found[f"pipeline.{name}.lanes"] = ring.lanes
     return found

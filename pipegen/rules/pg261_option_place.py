@@ -2,8 +2,8 @@
 """An option must stand where it means something.
 
 What it checks
-    try_ahead, defer_sync and expected_tx: in [pipeline.mainloop] only. warps: in [role.producer]
-    only.
+    try_ahead, defer_sync, expected_tx, advance_on_wait and lanes: in [pipeline.mainloop] only.
+    warps: in [role.producer] only.
 
 Why
     The options change how the mainloop's ring is filled and read. The other pipelines have no

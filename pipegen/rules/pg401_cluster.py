@@ -73,6 +73,9 @@ def _clusters(description: KernelDescription) -> tuple[tuple[tuple[int, int], ..
     every = clusters_of(description)
     if description.cluster.cta_group == 2 and every == BLACKWELL:
         return tuple(c for c in every if c[0] % 2 == 0), "a pair is two CTAs side by side along M"
+    if backend == "cute-ts":
+        why = "in Task Scheduling a kernel shares no tiles in a cluster: one CTA, or a pair"
+        return (((2, 1),) if description.cluster.cta_group == 2 else CLUSTERS[:1]), why
     if style == "emit-pipeline":
         return CLUSTERS[:1], "emit-pipeline kernels share an SM by twos, and no tiles in a cluster"
     if style == "pallas-call":

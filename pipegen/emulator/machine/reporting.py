@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns what the machine notices into findings, with the places in PTX and source."""
+
+from typing import TYPE_CHECKING
+
+from pipegen.emulator.findings import Finding, Findings, Place
+from pipegen.emulator.findings.global_writes import Write
+from pipegen.emulator.findings.naming import Names
+from pipegen.emulator.findings.shadow import Conflict
+from pipegen.emulator.machine.addresses import SMEM_BASE, TMEM_COLUMNS
+from pipegen.emulator.machine.program import Program
+from pipegen.emulator.ptx.writing import shortened
+
+if TYPE_CHECKING:
+    from pipegen.emulator.machine.state import Cta, Warp
+
+
+class Reporter:
+    """The findings of a run of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.findings = Findings()
+        self.source_names = Names(program.instructions, program.module.files)
+
+    def role(self, warp: "Warp") -> str:
+        """The role of a warp, by the banners of the source, or an empty string."""
+        at, executed = 0, []
+        for visits, length in zip(warp.visits, self.program.lengths, strict=True):
+            executed += [(n, visits) for n in range(at, at + length)]
+            at += length
+        return self.source_names.role(executed)
+
+    def place(self, cta: "Cta", warp: int, at: int) -> Place:
+        """A place for a finding. `warp` is the number in the cluster; `at` -1 is none."""
+        number = warp % cta.cluster.warps_per_cta
+        rank = warp // cta.cluster.warps_per_cta
+        if at < 0:
+            return Place(cta.cluster.id, rank, number, 0, "end")
+        instruction = self.program.instructions[at]
+        source = instruction.location.line if instruction.location else 0
+        return Place(
+            cta.cluster.id, rank, number, instruction.line, shortened(instruction, 80), source
+        )
+
+    def report(self, kind: str, message: str, places: "list[tuple[Cta, int, int]]") -> None:
+        """Add a finding."""
+        found = tuple(self.place(*each) for each in places)
+        self.findings.add(Finding(kind, message, found))
+
+    def race(
+        self, w: "Warp", cta: "Cta", conflict: Conflict, at: int, what: str, tensor: bool = False
+    ) -> None:
+        """A conflict of w's instruction with an earlier access."""
+        if tensor:
+            column = conflict.granule % TMEM_COLUMNS
+            where = f"TMEM column {column} of CTA {cta.rank}"
+        else:
+            offset = conflict.granule * 16 - SMEM_BASE
+            where = f"SMEM at offset {offset:#x} of CTA {cta.rank}"
+        earlier = self.program.instructions[conflict.at]
+        did = "written" if conflict.earlier_wrote else "read"
+        text = (
+            f"{self.program.names[at]} {what} {where}, which was {did} by PTX line {earlier.line}"
+        )
+        places = [(w.cta, w.global_id, at), (cta, self._warp_of(cta, conflict.agent), conflict.at)]
+        if conflict.fence:
+            kind, end = "missing-proxy-fence", ", with no fence.proxy.async between"
+        else:
+            kind, end = "race", ", and nothing orders the two"
+        self.report(kind, text + end, places)
+
+    def race_of_writes(self, w: "Warp", earlier: Write, at: int) -> None:
+        """Two writes to the same global memory."""
+        line = self.program.instructions[earlier.at].line
+        who = f"warp {earlier.agent % w.cluster.warps_per_cta}"
+        if earlier.cluster != w.cluster.number:
+            who = f"{who} of another cluster"
+        self.report(
+            "race",
+            f"{self.program.names[at]} writes global memory that {who} has written (PTX line "
+            f"{line}), and nothing orders the two",
+            [(w.cta, w.global_id, at), (w.cta, earlier.agent, earlier.at)],
+        )
+
+    def _warp_of(self, cta: "Cta", agent: int) -> int:
+        warps = cta.cluster.agents.warps
+        return agent % warps if agent < 4 * warps else cta.rank * cta.cluster.warps_per_cta
