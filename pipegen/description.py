@@ -204,10 +204,7 @@ class Pipeline(Section):
     )
     credits: Whole | None = Field(
         default=None,
-        description=(
-            "custom only: stages full of zeros before a panel's first tile; a ring that leads back "
-            "needs some."
-        ),
+        description="custom only: stages full of zeros at first, of a ring that leads back.",
     )
     multicast: bool | None = Field(
         default=None,
@@ -215,10 +212,7 @@ class Pipeline(Section):
     )
     peer: bool | None = Field(
         default=None,
-        description=(
-            "custom only: the stages are in the SMEM of the other CTA of a cluster of two, whose "
-            "roles take them."
-        ),
+        description="custom only: the stages are the cluster's other CTA's, whose roles take them.",
     )
 
 
@@ -274,10 +268,7 @@ class Role(Section):
     )
     turn: str | None = Field(
         default=None,
-        description=(
-            "custom only: Python text of the part of a body for which groups of an order take "
-            "turns; left out, the whole body is."
-        ),
+        description="custom only: Python text of a body's ordered part; by default, all of it.",
     )
 
 
