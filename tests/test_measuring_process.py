@@ -112,6 +112,32 @@ def test_peers_that_are_missing_or_wrong_are_named(modules, measurer, tmp_path, 
     assert "absent" in row["out"]["own_gemm:absent"]
 
 
+def test_a_pallas_module_is_not_compiled_without_its_sizes(modules, measurer):
+    """Its `compile_only` wants M, N and K: jax compiles for a size, when that is prepared."""
+    (entrant,) = modules(k=RIGHT)
+    text = entrant.path.read_text("utf-8")
+    text = text.replace("def compile_gemm():", "def compile_only(m, n, k):")
+    entrant.path.write_text(text.replace('"cute"', '"pallas"'), encoding="utf-8")
+    assert measurer._live().ask("load", name="k", path=str(entrant.path), object=None)["unit"]
+    # One for the CuTe DSL with such a function is at fault itself, and says so.
+    entrant.path.write_text(text, encoding="utf-8")
+    with pytest.raises(WorkerRefused, match="compile_only"):
+        measurer._live().ask("load", name="k", path=str(entrant.path), object=None)
+
+
+@pytest.mark.parametrize("folder", ["cute", "pallas"])
+def test_what_is_compiled_ahead_takes_no_arguments(folder):
+    """Of every emitted module: what `compile_ahead` calls in those of the CuTe DSL only."""
+    import ast
+
+    paths = sorted((HERE.parent / "generated" / folder).glob("*.py"))
+    assert paths
+    for path in paths:
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("compile_"):
+                assert (folder == "pallas") or not node.args.args, path
+
+
 def test_nothing_is_timed_before_it_was_prepared(measurer):
     assert measurer.time(["k"], 2, 0.001) == {}
     assert "nothing was prepared" in measurer.lost["k"]

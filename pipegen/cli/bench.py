@@ -142,7 +142,7 @@ def measured(
         rows = []
         for number, shape in enumerate(shapes):
             progress.show("measuring", number, len(shapes))
-            rows += bench(measurer, entrants, [shape], peers, rounds)
+            rows += bench(measurer, entrants, [shape], peers, rounds, ready=gauge.taken)
             rows[-1]["gauge"] = gauge.taken()
         unit = next((facts["unit"] for facts in measurer.loaded.values()), "TFLOP/s")
     return report_of(op, [each.name for each in entrants], peers, rounds, unit, device, rows)

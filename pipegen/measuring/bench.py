@@ -22,15 +22,17 @@ def bench(
     rounds: int = ROUNDS,
     seconds: float = TURN_SECONDS,
     progress: Callable[[Shape], None] = lambda _: None,
+    ready: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
     """A row for each size: `row_of`'s, and `out`, those that could not take part and why.
 
-    A size at which no module could has only its letters and `out`.
+    `ready` is called each time when all is checked, and timing begins. A size at which no module
+    could take part has only its letters and `out`.
     """
     rows = []
     for shape in shapes:
         progress(shape)
-        rows.append(bench_shape(measurer, entrants, shape, peers, rounds, seconds))
+        rows.append(bench_shape(measurer, entrants, shape, peers, rounds, seconds, ready))
     return rows
 
 
@@ -41,6 +43,7 @@ def bench_shape(
     peers: Sequence[str],
     rounds: int,
     seconds: float,
+    ready: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """The row of one size."""
     prepared = measurer.prepare(shape, entrants, peers)
@@ -51,6 +54,7 @@ def bench_shape(
     if not prepared.modules:
         return {**size_of(shape), "out": out}
     measurer.lost.clear()
+    ready()
     figures = measurer.time(names, rounds, seconds)
     out |= measurer.lost
     modules = [name for name in prepared.modules if name in figures]

@@ -13,7 +13,7 @@ PACKAGES = ("torch", "jax", "jaxlib", "nvidia-cutlass-dsl", "numpy")
 _FACTS = "name,driver_version,clocks.max.sm,power.limit"
 _SAMPLES = ("clocks.sm", "power.draw", "temperature.gpu")
 _UNITS = ("MHz", "W", "°C")
-_EVERY_SECONDS = 0.5
+_EVERY_SECONDS = 0.1
 _NAMES = ("sm_clock", "power", "temperature")
 
 
@@ -62,7 +62,7 @@ def spread(samples: list[tuple[float, ...]]) -> dict[str, dict[str, float]]:
 
 
 class Gauge:
-    """Samples clock, power and temperature twice a second, as long as it is open."""
+    """Samples clock, power and temperature ten times a second, as long as it is open."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, ...]] = []

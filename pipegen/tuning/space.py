@@ -39,7 +39,7 @@ OWN: dict[str, tuple[str, ...]] = {"reduce": ("tile.n",)}
 SEARCHED_OPS = ("gemm", "mixed_gemm", "stream", "reduce")
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 RASTER_GROUPS = (4, 16, 32)
-SMALL_TILE = 64 * 128
+LARGEST_DEEP_TILE = 128 * 128
 
 Values = tuple[tuple[str, Any], ...]
 
@@ -209,11 +209,10 @@ def _modes(m: int, hopper: bool) -> tuple[Values, ...]:
 
 
 def _depths(m: int, n: int, bits: int) -> tuple[int, ...]:
-    """K of a stage: rows of 128 bytes; of 256 for small tiles, whose stages are soon consumed."""
+    """K of a stage: rows of 128 bytes; also of 256 for small tiles, whose stages are soon consumed:
+    on an H200 one warpgroup was faster with these, and ping-pong without."""
     row, double = 128 * 8 // bits, 256 * 8 // bits
-    if m * n <= SMALL_TILE:
-        return (double,)
-    return (row, double) if m * n <= 2 * SMALL_TILE else (row,)
+    return (double, row) if m * n <= LARGEST_DEEP_TILE else (row,)
 
 
 def _moving(op: str) -> Iterator[Values]:

@@ -94,8 +94,11 @@ def load(path: Path) -> ModuleType:
 
 
 def compile_ahead(kernel: Operator) -> None:
-    """Compile a CuTe module before the GPU is this process's alone; a Pallas one compiles later."""
+    """Compile a CuTe module before the GPU is this process's alone. A Pallas module is left alone:
+    jax compiles for a size, which its `compile_only` wants to know."""
     module: Any = vars(kernel)["module"]
+    if description(Path(module.__file__))["kernel"]["backend"] != "cute":
+        return
     for maker in (word for word in vars(module) if word.startswith("compile_")):
         getattr(module, maker)()
 
