@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 4f39a41777cb
-# text: 61690cfcfc2b
+# template: cute/custom_multiply.py.j2 780ae48716f6
+# text: 8235efac446a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -214,12 +214,6 @@ def part_of(tile: cute.Tensor, warps: int, thread):
     return cute.local_tile(tile, shape, place)
 
 
-def slab_of(tile: cute.Tensor, slabs: int, slab: int) -> cute.Tensor:
-    """One of so many slabs of a tile's rows: what a thread has at a time fits its registers."""
-    rows, columns = cute.size(tile, mode=[0]) // slabs, cute.size(tile, mode=[1])
-    return cute.local_tile(tile, (rows, columns), (slab, 0))
-
-
 def make_part(shape: tuple, dtype) -> cute.Tensor:
     """Registers for a thread's part, row by row."""
     return cute.make_rmem_tensor(cute.make_ordered_layout(shape, order=(1, 0)), dtype)
@@ -244,6 +238,12 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
     registers = make_part(part_shape(part), part.element_type)
     registers.store(values.to(part.element_type))
     cute.autovec_copy(registers, part)
+
+
+def slab_of(tile: cute.Tensor, slabs: int, slab: int) -> cute.Tensor:
+    """One of so many slabs of a tile's rows: what a thread has at a time fits its registers."""
+    rows, columns = cute.size(tile, mode=[0]) // slabs, cute.size(tile, mode=[1])
+    return cute.local_tile(tile, (rows, columns), (slab, 0))
 
 
 # ==== Yours: the bodies ==========================================================================

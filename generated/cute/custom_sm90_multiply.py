@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 4f39a41777cb
-# text: 43a0b7bb6fde
+# template: cute/custom_multiply.py.j2 780ae48716f6
+# text: cff06656391b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
