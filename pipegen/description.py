@@ -7,8 +7,11 @@ by the rules (`pipegen.rules`), which see it with all defaults filled in.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from pipegen.description_sections import Order as Order
+from pipegen.description_sections import Section, Whole, alias, pair
+from pipegen.description_sections import Tensor as Tensor
 from pipegen.vocabulary import (
     ARCH_ALIASES,
     CONSUMER_ALIASES,
@@ -27,31 +30,12 @@ from pipegen.vocabulary import (
 )
 
 
-def _alias(table: dict[str, str]) -> BeforeValidator:
-    return BeforeValidator(lambda word: table.get(word, word) if isinstance(word, str) else word)
-
-
-def _pair(value: Any) -> Any:
-    # TOML and JSON have arrays only; the model holds tuples, so that it stays hashable.
-    return tuple(value) if isinstance(value, list) else value
-
-
-# Nothing that a kernel counts needs more than 31 bits.
-Whole = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-
-
-class Section(BaseModel):
-    """One table of the file: frozen, no unknown keys, no silent conversions."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
 class Kernel(Section):
     """`[kernel]`: what to write, and for which machine."""
 
     op: Op = Field(description="What the kernel computes.")
     backend: Backend = Field(description="The DSL of the emitted module.")
-    arch: Annotated[Arch, _alias(ARCH_ALIASES)] = Field(description="GPU architecture.")
+    arch: Annotated[Arch, alias(ARCH_ALIASES)] = Field(description="GPU architecture.")
     name: str | None = Field(
         default=None, description="Python name of the module; the file's name by default."
     )
@@ -126,7 +110,7 @@ class Tile(Section):
 class Cluster(Section):
     """`[cluster]`: CTAs along M and N that share loads by multicast, and the tcgen05 CTA group."""
 
-    shape: Annotated[tuple[Whole, Whole], BeforeValidator(_pair)] | None = Field(
+    shape: Annotated[tuple[Whole, Whole], BeforeValidator(pair)] | None = Field(
         default=None, description="CTAs of a cluster along M and along N."
     )
     cta_group: Whole = Field(default=1, description="2: tcgen05 CTA pairs, one MMA in two CTAs.")
@@ -135,10 +119,10 @@ class Cluster(Section):
 class Pipeline(Section):
     """`[pipeline.NAME]`: overrides for one pipeline of the op's graph."""
 
-    producer: Annotated[ProducerKind, _alias(PRODUCER_ALIASES)] | None = Field(
+    producer: Annotated[ProducerKind, alias(PRODUCER_ALIASES)] | None = Field(
         default=None, description="Who fills a stage."
     )
-    consumer: Annotated[ConsumerKind, _alias(CONSUMER_ALIASES)] | None = Field(
+    consumer: Annotated[ConsumerKind, alias(CONSUMER_ALIASES)] | None = Field(
         default=None, description="Who empties a stage."
     )
     stages: Whole | Literal["auto"] = Field(
@@ -216,22 +200,6 @@ class Pipeline(Section):
     )
 
 
-class Tensor(Section):
-    """`[tensor.NAME]`, for op = "custom": a matrix, or a vector, in GMEM."""
-
-    shape: str = Field(default="M, N", description='Sizes: "M, N", "M", "N"; of products K, P too.')
-    dtype: DtypeName = Field(default="bf16", description="Element type.")
-    read: str | None = Field(default=None, description="The role that reads it.")
-    write: str | None = Field(default=None, description="The role that writes it.")
-    tile: Annotated[tuple[Whole, ...], BeforeValidator(_pair)] | None = Field(
-        default=None, description="Elements of a tile; those of [tile] by default."
-    )
-    expect: str | None = Field(
-        default=None,
-        description="What is written, as a torch expression of float64 tensors by their names.",
-    )
-
-
 class Role(Section):
     """`[role.NAME]`: overrides for one role (a group of warps with one job)."""
 
@@ -269,28 +237,6 @@ class Role(Section):
     turn: str | None = Field(
         default=None,
         description="custom only: Python text of a body's ordered part; by default, all of it.",
-    )
-
-
-class Order(Section):
-    """`[order.NAME]`, for op = "custom": groups that alternate tiles, one after the other."""
-
-    roles: str = Field(
-        description='The groups, in the order of their turns: "even, odd"; or one role of several.'
-    )
-    groups: Whole | None = Field(
-        default=None, description="Groups of the one role, each of its number of warps."
-    )
-    depth: Whole = Field(
-        default=1,
-        description="Ordered parts of a tile: 1, the turn alone; 2, the body too, each in turn.",
-    )
-    shape: str | None = Field(
-        default=None,
-        description='What a turn hands on to the next: "M", a number for each row; or nothing.',
-    )
-    start: float = Field(
-        default=0.0, description="What a panel's first turn finds in what is handed on."
     )
 
 
@@ -349,11 +295,11 @@ class Reduce(Section):
 class DimensionSemantics(Section):
     """`[dimension_semantics]`, for style = "pallas-call": who walks each dimension of the grid."""
 
-    k: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+    k: Annotated[Walk, alias(WALK_ALIASES)] | None = Field(
         default=None,
         description="Tiles of K: sequential, the default, if one CTA walks them in a pipeline.",
     )
-    tile: Annotated[Walk, _alias(WALK_ALIASES)] | None = Field(
+    tile: Annotated[Walk, alias(WALK_ALIASES)] | None = Field(
         default=None, description="Output tiles: parallel, the default, with a CTA for each."
     )
 

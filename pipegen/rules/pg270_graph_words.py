@@ -65,6 +65,10 @@ TAKEN = frozenset(
         "store_part",
         "add_rows",
         "store_kept",
+        "load_kept",
+        "send_kept",
+        "at_peer",
+        "of_peer",
         "partition_tma",
         "copy_async",
         "copy_global",
@@ -100,6 +104,10 @@ TAKEN_BY_ROLES = frozenset(
         "group",
         "stores",
         "thread_idx",
+        "turns",
+        "index",
+        "rank",
+        "peer",
         "warp_idx",
     )
 )
@@ -237,7 +245,7 @@ def _held(description: KernelDescription) -> Iterator[Problem]:
 def _texts(description: KernelDescription) -> Iterator[Problem]:
     """Bodies and expectations are Python."""
     for name, role in description.role.items():
-        for key in ("body", "finish"):
+        for key in ("body", "turn", "finish"):
             text = getattr(role, key)
             if text is not None and (fault := _fault(text, "exec")):
                 yield Problem(fault, f"role.{name}.{key}", text, "Python statements", "return")
