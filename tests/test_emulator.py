@@ -184,6 +184,15 @@ def test_an_emitted_module_is_right_under_schedules():
 
 
 @needs_cute
+def test_a_pair_allocates_tensor_memory_together():
+    """The leader's MMA writes the other CTA's TMEM: whichever CTA comes first must wait."""
+    pair = STREAM.with_name("gemm_sm100_clc_pair_c2x1.py")
+    done = run("emulate", pair, "--shape", "512,256,64", "--schedules", "6", "--sync-only")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASS") == 6
+
+
+@needs_cute
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [

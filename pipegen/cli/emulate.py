@@ -117,6 +117,7 @@ def _case(file: Path, shape: tuple[int, ...], sms: int | None) -> "tuple[str, Ca
     """(architecture, case) of an emitted module, from its header's description."""
     from pipegen.description_file import parse_description
     from pipegen.emulator.cases import Case, default_case
+    from pipegen.emulator.verdict import EMULATED
     from pipegen.errors import InputError
     from pipegen.planning import plan
     from pipegen.vendor.header import read_header
@@ -127,7 +128,7 @@ def _case(file: Path, shape: tuple[int, ...], sms: int | None) -> "tuple[str, Ca
             f"{file}: has no pipegen header. Name a function of it that takes no arguments with "
             "--entry"
         )
-    if header.backend != "cute":
+    if header.backend not in EMULATED:
         raise InputError(
             f"{file}: is a module of backend {header.backend!r}; the emulator runs CuTe DSL kernels"
         )

@@ -17,7 +17,7 @@ from pipegen.compiling.installed import dsl
 from pipegen.compiling.module import Module
 from pipegen.compiling.process import Cancelled, Outcome, describe_signal, run
 from pipegen.compiling.worker import compile_environment, last_lines
-from pipegen.emulator.verdict import MARK, Trial, distinct_faults
+from pipegen.emulator.verdict import EMULATED, MARK, Trial, distinct_faults
 
 DEFAULT_TIMEOUT = 600.0
 # The protocol does not depend on the data: one schedule computes, and the others only run the
@@ -87,7 +87,7 @@ class Options:
 
 def applies_to(module: Module) -> bool:
     """Whether a module can be verified: an emitted one, in the CuTe DSL."""
-    return module.has_header and module.backend == "cute" and "\ndef check(" in module.text
+    return module.has_header and module.backend in EMULATED and "\ndef check(" in module.text
 
 
 def verify_all(

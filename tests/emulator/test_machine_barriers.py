@@ -221,3 +221,26 @@ END:
     for seed in range(6):
         assert run(launch_of(body, out, threads=64), seed=seed).findings == ()
         assert out.tolist() == [5] * 32 + [9] * 32
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_without_data_a_branch_on_data_still_goes_the_right_way(control):
+    """A number that threads pass on through shared memory decides, or is only added up."""
+    use = "setp.ne.u32 %p3, %r4, 7; @%p3 bra END;" if control else "add.s32 %r5, %r4, 1;"
+    body = f"""
+    mov.u32 %r1, %tid.x; mov.b32 %r2, smem; setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra MEET;
+    mov.b32 %r3, 7; st.shared.b32 [%r2], %r3;
+MEET:
+    bar.sync 0;
+    ld.shared.b32 %r4, [%r2];
+    {use}
+    bar.sync 0;
+    bar.sync 0;
+END:
+"""
+    data = np.zeros(64, np.uint32)
+    full = run(launch_of(body, data, threads=64))
+    protocol = run(launch_of(body, data, threads=64), sync_only=True)
+    assert full.findings == protocol.findings == ()
+    assert full.instructions == protocol.instructions

@@ -24,6 +24,7 @@ from pipegen.emulator.machine import (  # noqa: F401  (their handlers register t
     tensor_memory,
     warp,
     warp_matrix,
+    warp_mma,
     wgmma,
 )
 from pipegen.emulator.machine.emitting import Emitter
