@@ -58,6 +58,8 @@ def test_what_the_rules_refuse_is_dropped_with_the_rule(description):
     names = [each.name for each in found.candidates]
     assert "k__m128_n256_k64_c2x1" in names
     assert "k__m64_n16_k128_c1x1_w1" in names
+    assert "k__m64_n16_k128_c2x1_w1_split4" in names
+    assert all("n16_" in name for name in names if "split" in name)  # small tiles alone
     assert "k__m128_n176_k64_c1x1_pingpong" in names
     assert all("pingpong" not in name for name in names if "n256" in name)
     assert set(found.reasons()) == {"PG204"}

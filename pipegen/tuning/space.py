@@ -26,6 +26,7 @@ TUNABLE = (
     "cluster.shape",
     "scheduler.consumers",
     "scheduler.raster_group",
+    "scheduler.split_k",
     "role.consumer.warpgroups",
     "role.consumer.registers",
     "role.producer.registers",
@@ -40,6 +41,9 @@ SEARCHED_OPS = ("gemm", "mixed_gemm", "stream", "reduce")
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 RASTER_GROUPS = (4, 16, 32)
 LARGEST_DEEP_TILE = 128 * 128
+# Split K won on an H200 with 64 x 48 tiles, and was level with 64 x 144; larger tiles lost.
+SPLIT_TILE = 64 * 144
+SPLITS: dict[tuple[int, int], tuple[int, ...]] = {(1, 1): (2, 3, 4, 8), (2, 1): (2, 4), (1, 2): ()}
 
 Values = tuple[tuple[str, Any], ...]
 
@@ -167,6 +171,7 @@ _SHORT = {
     "cluster.shape": "c",
     "scheduler.consumers": "",
     "scheduler.raster_group": "r",
+    "scheduler.split_k": "split",
     "role.consumer.warpgroups": "w",
     "role.consumer.registers": "cr",
     "role.producer.registers": "pr",
@@ -194,11 +199,19 @@ def proposals(description: KernelDescription, tiles: Sequence[tuple[int, int]]) 
             tile = (("tile.m", m), ("tile.n", n), ("tile.k", depth), ("cluster.shape", cluster))
             if mode != PING_PONG or kernel.op == "gemm":
                 found.append((*tile, *mode))
+            if hopper and kernel.op == "gemm" and mode != PING_PONG:
+                found += [(*tile, *mode, *split) for split in _splits(m, n, cluster)]
     return found
 
 
 PING_PONG: Values = (("scheduler.consumers", "ping-pong"),)
 ONE_WARPGROUP: Values = (("role.consumer.warpgroups", 1),)
+
+
+def _splits(m: int, n: int, cluster: tuple[int, int]) -> tuple[Values, ...]:
+    """CTAs that share a tile's K: for small tiles, which exchange little."""
+    ways = SPLITS[cluster] if m * n <= SPLIT_TILE else ()
+    return tuple((("scheduler.split_k", split),) for split in ways)
 
 
 def _modes(m: int, hopper: bool) -> tuple[Values, ...]:
