@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: 6c8b8ef6c611
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: 220173951f7a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -15,7 +15,7 @@
 #
 #   [scheduler]
 #   tiles = "clc"
-"""Elementwise stream for Blackwell (sm_100a) in CUTLASS' Task Scheduling: bf16 -> f32 -> bf16.
+"""Elementwise stream for Blackwell (sm_100a) in Task Scheduling: bf16 -> f32 -> bf16.
 
 Compiled only, never run: no Blackwell GPU was at hand when its template was written.
 

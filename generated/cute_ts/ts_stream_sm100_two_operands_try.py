@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: e952f41fba01
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: 4f0c11c8d23b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -18,7 +18,7 @@
 #
 #   [stream]
 #   y = "matrix"
-"""Elementwise stream for Blackwell (sm_100a) in CUTLASS' Task Scheduling: bf16, bf16 -> f32 -> bf16.
+"""Elementwise stream for Blackwell (sm_100a) in Task Scheduling: bf16, bf16 -> f32 -> bf16.
 
 Compiled only, never run: no Blackwell GPU was at hand when its template was written.
 
@@ -40,7 +40,7 @@ Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       11      1 arrive + 16384 B  8 arrives
   outputs    AsyncAsync     compute -> store      3       256 arrives         32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: 03c5ec7802ec
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: 5cbcac89ca7f
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -12,7 +12,7 @@
 #   backend = "cute-ts"
 #   arch = "sm_90a"
 #   name = "ts_stream_sm90"
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: bf16 -> f32 -> bf16.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one.
@@ -31,7 +31,7 @@ Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       11      1 arrive + 16384 B  8 arrives
   outputs    AsyncAsync     compute -> store      3       256 arrives         32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of

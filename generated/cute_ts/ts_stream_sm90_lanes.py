@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: e342db22c704
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: eaa9105086eb
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -15,7 +15,7 @@
 #
 #   [pipeline.mainloop]
 #   lanes = 8
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: bf16 -> f32 -> bf16.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 8 x 256, one after the other, and loads the next ones while it computes this one.
@@ -33,7 +33,7 @@ Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       40      1 arrive + 4096 B   1 arrives
   outputs    AsyncAsync     compute -> store      16      32 arrives          32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of

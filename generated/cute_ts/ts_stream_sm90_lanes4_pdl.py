@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: 604afe190745
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: 887ff63cef10
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,7 +22,7 @@
 #
 #   [integration]
 #   pdl = true
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: f16 -> f32 -> f32.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: f16 -> f32 -> f32.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 8 x 128, one after the other, and loads the next ones while it computes this one.
@@ -40,7 +40,7 @@ Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       96      1 arrive + 2048 B   1 arrives
   outputs    AsyncAsync     compute -> store      8       32 arrives          32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: 2d34d5756f4a
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: f25e2e8423c8
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -15,7 +15,7 @@
 #
 #   [scheduler]
 #   work_tiles = true
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: bf16 -> f32 -> bf16.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1fa137403a4a
-# text: def3845af5a6
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: d0eaa1d051e5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,7 +24,7 @@
 #
 #   [integration]
 #   pdl = true
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: bf16, bf16 -> f32 -> bf16.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: bf16, bf16 -> f32 -> bf16.
 
 out = f(x, y) over (M, N) matrices; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one. x and y
