@@ -9,12 +9,16 @@ $(BIN)/pipegen: pyproject.toml
 	$(BIN)/pip install --quiet -e '.[all]'
 	touch $@
 
-.PHONY: test check golden docs format
+.PHONY: test check emulated golden docs format
 test: $(BIN)/pipegen
 	$(BIN)/python -m pytest
 
 check: $(BIN)/pipegen
 	$(BIN)/pipegen check generated
+
+# Minutes to an hour: every CuTe module of generated/, at the sizes where protocols break.
+emulated: $(BIN)/pipegen
+	$(BIN)/pipegen verify generated
 
 golden: $(BIN)/pipegen
 	$(BIN)/python tests/golden.py
@@ -26,6 +30,7 @@ docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.description_docs docs/description.md
 	$(BIN)/python benchmarks/tables.py README.md
 	$(BIN)/python benchmarks/jax_versions.py --table
+	$(BIN)/python benchmarks/tuning_table.py docs/tuning.md
 
 format: $(BIN)/pipegen
 	$(BIN)/black pipegen tests benchmarks

@@ -12,49 +12,79 @@ several configurations of it, and compares with the fastest one too.
 With --together N, N modules load at once, and still take turns on the GPU when they are timed.
 Modules for other GPUs (by their header) are skipped. Each module runs in a process of its own with
 a time limit: a kernel that hangs is a failure, and the rest goes on. Exit code 1 if anything
-failed. Needs torch, and the modules' DSL.
+failed. Needs torch, and the modules' DSL. The measuring is pipegen's own (`pipegen.measuring`,
+`pipegen bench`); this script keeps the form of the results that `tables.py` reads.
 """
 
 import argparse
 import json
-import os
-import platform
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-WORKER = Path(__file__).with_name("worker.py")
+sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this checkout's pipegen
+
+from pipegen.measuring.bench import bench_shape
+from pipegen.measuring.machine import machine
+from pipegen.measuring.peers import usual_peer
+from pipegen.measuring.process import GpuMeasurer, WorkerDied, WorkerRefused
+from pipegen.measuring.protocol import Entrant
+from pipegen.measuring.rows import table_row
+from pipegen.measuring.shapes import parse_shape
+from pipegen.vendor.header import read_header
+
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,14336,4096")
-PACKAGES = ("torch", "jax", "jaxlib", "nvidia-cutlass-dsl", "numpy")
+ROUNDS, TURN_SECONDS = 30, 0.025
 
 
-def run_worker(arguments: list[str], module: Path, limit: float) -> dict[str, Any]:
-    """The worker's rows, or why there are none."""
-    process = subprocess.Popen(
-        [sys.executable, str(WORKER), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
-    )
+def verify(module: Path, limit: float) -> dict[str, Any]:
+    """The module's rows, or why there are none."""
+    measurer = GpuMeasurer()
     try:
-        output, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        return failed(module, f"no end within {limit:.0f} s (a deadlock?)", output)
-    for line in output.splitlines():
-        if line.startswith("RESULT "):
-            return {"module": module.name, "failed": "", **json.loads(line[7:])}
-    return failed(module, f"exit code {process.returncode}", output)
+        return {"module": module.name, "failed": "", **measurer.verify(module, limit)}
+    except (WorkerDied, WorkerRefused) as error:
+        return failed(module, str(error))
+
+
+def speed(
+    modules: list[Path], shapes: list[str], peers: list[str], rounds: int, limit: float, turn: Path
+) -> dict[str, Any]:
+    """The rows of one kernel, of which `modules` are the tiles; the first one's name is theirs."""
+    module = modules[0]
+    entrants = [Entrant(path.stem, path) for path in modules]
+    rows, tiles = [], {path.stem: path.stem.rpartition("__")[2] for path in modules}
+    with GpuMeasurer(limit) as measurer:
+        measurer.load(entrants)
+        for word in shapes:
+            shape = parse_shape(word)
+            with one_at_a_time(turn):
+                row = bench_shape(measurer, entrants, shape, peers, rounds, TURN_SECONDS)
+            if "best" not in row or set(row["peers"]) != set(peers):
+                return failed(module, f"{word}: {row['out']}")
+            rows.append(table_row(row, peers[0], tiles))
+        facts = measurer.loaded[module.stem]
+    return {
+        "module": module.name,
+        "failed": "",
+        **{key: facts[key] for key in ("out_type", "code", "peer", "unit")},
+        "clock": rows[0]["clock"],
+        "rows": rows,
+    }
+
+
+@contextmanager
+def one_at_a_time(turn: Path):
+    """Holds a file's lock: several of these may load together, and one has the GPU."""
+    import fcntl
+
+    with turn.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def for_hopper(module: Path) -> bool:
@@ -63,27 +93,9 @@ def for_hopper(module: Path) -> bool:
     return header is None or header[1] == "sm_90a"
 
 
-def failed(module: Path, reason: str, output: str) -> dict[str, Any]:
+def failed(module: Path, reason: str) -> dict[str, Any]:
     """A module without results: the reason and its last words."""
-    return {"module": module.name, "failed": reason, "output": output[-2000:], "rows": []}
-
-
-def machine() -> dict[str, str]:
-    """The GPU, the driver and the packages that the figures belong to."""
-    query = "name,driver_version,clocks.max.sm,power.limit"
-    found = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    facts = {"gpu": found.stdout.strip(), "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            facts[package] = "not installed"
-    return facts
+    return {"module": module.name, "failed": reason, "output": "", "rows": []}
 
 
 def show(task: str, result: dict[str, Any]) -> bool:
@@ -140,7 +152,12 @@ def main() -> int:
     parser.add_argument("task", choices=["verify", "speed"])
     parser.add_argument("modules", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, help="write all figures here")
-    parser.add_argument("--limit", type=float, default=180, help="seconds a module may take")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=180,
+        help="seconds a module (verify) or a step of it may take",
+    )
     parser.add_argument("--jobs", type=int, default=4, help="modules checked at once (verify)")
     parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds (speed)")
     parser.add_argument("--together", type=int, default=1, help="modules loaded at once (speed)")
@@ -148,7 +165,6 @@ def main() -> int:
     parser.add_argument("--tiles", type=Path, help="folder of the modules with other tiles")
     parser.add_argument("--against", help="a further peer of a GEMM: hopper_matmul_mgpu")
     arguments = parser.parse_args()
-    shapes = ";".join(arguments.shape or SHAPES)
     modules = [module for module in arguments.modules if for_hopper(module)]
     for module in arguments.modules:
         if module not in modules:
@@ -158,12 +174,15 @@ def main() -> int:
 
     def work(module: Path) -> dict[str, Any]:
         if arguments.task == "verify":
-            return run_worker(["verify", str(module)], module, arguments.limit)
+            return verify(module, arguments.limit)
         found = sorted(arguments.tiles.glob(f"{module.stem}__*.py")) if arguments.tiles else []
-        timed = [str(path) for path in found or [module]]
-        options = ["--sizes", shapes, "--rounds", str(arguments.rounds), "--turn", turn.name]
-        options += ["--against", arguments.against] if arguments.against else []
-        return run_worker(["speed", *options, *timed], module, arguments.limit)
+        header = read_header(module.read_text("utf-8"))
+        peers = [usual_peer(header.op if header else "gemm")]
+        peers += [arguments.against] if arguments.against else []
+        return speed(
+            found or [module], arguments.shape or list(SHAPES), peers, arguments.rounds,
+            arguments.limit, Path(turn.name),
+        )  # fmt: skip
 
     report: dict[str, Any] = {
         "command": command_of(arguments),

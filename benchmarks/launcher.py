@@ -16,7 +16,10 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from operators import load
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this checkout's pipegen
+
+from pipegen.measuring.operators import load
 
 M, N, K = 384, 520, 264
 HOOK = """

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from code_digest import code_digest
+from pipegen.measuring.code_digest import code_digest
 
 HERE = Path(__file__).parent
 PACKAGES = ("torch", "nvidia-cutlass-dsl", "jax")

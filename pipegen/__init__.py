@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         json_schema,
     )
     from pipegen.description_file import dump_description, load_description, parse_description
+    from pipegen.emulator.session import EmulationError, emulator
     from pipegen.errors import InputError, Problem
     from pipegen.planning import Plan, plan
     from pipegen.rendering import render
@@ -48,6 +49,7 @@ _HOMES = {
     "dump_description": "description_file",
     "load_description": "description_file",
     "parse_description": "description_file",
+    "EmulationError": "emulator.session",
     "InputError": "errors",
     "Problem": "errors",
     "Plan": "planning",
@@ -59,6 +61,7 @@ _HOMES = {
 __all__ = [
     "Cluster",
     "Dtypes",
+    "EmulationError",
     "InputError",
     "Integration",
     "Kernel",
@@ -72,6 +75,7 @@ __all__ = [
     "Stream",
     "Tile",
     "dump_description",
+    "emulator",
     "json_schema",
     "load_description",
     "parse_description",
@@ -86,6 +90,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("pipegen")
+    if name == "emulator":  # the package, which can be called
+        import importlib
+
+        return importlib.import_module("pipegen.emulator")
     if name not in _HOMES:
         raise AttributeError(f"module 'pipegen' has no attribute {name!r}")
     import importlib

@@ -120,9 +120,7 @@ class Tile(Section):
         default=None, description="Columns of the output tile; reduce: of the longest row."
     )
     k: Whole | None = Field(default=None, description="Depth of one stage.")
-    p: Whole | None = Field(
-        default=None, description="custom only: columns of the tile of a second product."
-    )
+    p: Whole | None = Field(default=None, description="custom only: columns of a second product.")
 
 
 class Cluster(Section):
@@ -206,10 +204,7 @@ class Pipeline(Section):
     )
     credits: Whole | None = Field(
         default=None,
-        description=(
-            "custom only: stages full of zeros before a panel's first tile; a ring that leads back "
-            "needs some."
-        ),
+        description="custom only: stages full of zeros at first, of a ring that leads back.",
     )
     multicast: bool | None = Field(
         default=None,
@@ -217,19 +212,14 @@ class Pipeline(Section):
     )
     peer: bool | None = Field(
         default=None,
-        description=(
-            "custom only: the stages are in the SMEM of the other CTA of a cluster of two, whose "
-            "roles take them."
-        ),
+        description="custom only: the stages are the cluster's other CTA's, whose roles take them.",
     )
 
 
 class Tensor(Section):
     """`[tensor.NAME]`, for op = "custom": a matrix, or a vector, in GMEM."""
 
-    shape: str = Field(
-        default="M, N", description='Its sizes: "M, N", "M" or "N"; of products also K and P.'
-    )
+    shape: str = Field(default="M, N", description='Sizes: "M, N", "M", "N"; of products K, P too.')
     dtype: DtypeName = Field(default="bf16", description="Element type.")
     read: str | None = Field(default=None, description="The role that reads it.")
     write: str | None = Field(default=None, description="The role that writes it.")
@@ -263,8 +253,7 @@ class Role(Section):
         description="Pallas: which warpgroup loads, counted from 0; the last by default.",
     )
     kind: RoleKind | None = Field(
-        default=None,
-        description="custom only: what moves the role's tiles; thread: a body; wgmma: multiplies.",
+        default=None, description="custom only: what moves its tiles; thread: a body; wgmma."
     )
     body: str | None = Field(
         default=None, description="custom only: Python text of the body of a stage; the identity."
@@ -279,10 +268,7 @@ class Role(Section):
     )
     turn: str | None = Field(
         default=None,
-        description=(
-            "custom only: Python text of the part of a body for which groups of an order take "
-            "turns; left out, the whole body is."
-        ),
+        description="custom only: Python text of a body's ordered part; by default, all of it.",
     )
 
 
@@ -329,6 +315,10 @@ class Scheduler(Section):
     consumers: Literal["cooperative", "ping-pong"] = Field(
         default="cooperative",
         description="Consumer warpgroups share a tile, or take turns with a tile each.",
+    )
+    split_k: Whole = Field(
+        default=1,
+        description="CTAs of a cluster that compute a tile together, each with a part of K.",
     )
 
 

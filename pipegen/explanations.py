@@ -145,9 +145,9 @@ def rules() -> tuple[RuleEntry, ...]:
     from pipegen.emulator.finding_docs import finding_docs
     from pipegen.rules import all_rules
 
-    known = (*all_rules(), *finding_docs())
-    entries = [RuleEntry(each.code, each.name, each.doc.strip()) for each in known]
-    return tuple(sorted(entries, key=lambda entry: entry.code))
+    of_rules = [RuleEntry(rule.code, rule.name, rule.doc.strip()) for rule in all_rules()]
+    of_findings = [RuleEntry(each.code, each.name, each.doc.strip()) for each in finding_docs()]
+    return tuple(sorted([*of_rules, *of_findings], key=lambda entry: entry.code))
 
 
 def emitted_examples(row: Row) -> tuple[str, ...]:

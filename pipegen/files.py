@@ -67,6 +67,18 @@ def write_files(folder: Path, files: Mapping[str, str]) -> dict[Path, Outcome]:
     return done
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write one file that is ours to replace, whole or not at all. Raises InputError."""
+    made = _make_folder(path.parent)
+    try:
+        os.replace(_stage(path, text), path)
+    except OSError as error:
+        for parent in made:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise InputError(_unwritable(path.parent, error)) from None
+
+
 def _make_folder(folder: Path) -> list[Path]:
     """Create the folder; return the parts that were created, deepest first."""
     missing = [part for part in (folder, *folder.parents) if not part.exists()]

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from pipegen.compiling.freshness import Fresh
 from pipegen.compiling.matrix import Column
 from pipegen.compiling.result import CompileResult
+from pipegen.emulator.finding_docs import name_of
+from pipegen.emulator.verifying import Verified
 from pipegen.errors import Problem
 
 EXIT_WELL = 0
@@ -44,7 +46,9 @@ _HARMLESS = ("warpgroup.arrive is injected",)
 
 
 def title_of(code: str) -> str:
-    """What a kind of finding is called."""
+    """What a kind of finding is called; one of the emulator has its code before its name."""
+    if code.startswith("PG"):
+        return f"{code} {name_of(code)}"
     return _TITLES.get(code, code)
 
 
@@ -53,7 +57,7 @@ class Finding:
     """One thing to know about one file. An error fails the run; a notice is no fault at all."""
 
     path: Path
-    check: Literal["fresh", "compile"]
+    check: Literal["fresh", "compile", "verify"]
     level: Literal["error", "warning", "notice"]
     code: str
     message: str
@@ -94,10 +98,20 @@ class ModuleReport:
     arch: str = ""
     fresh: Fresh | None = None
     compiled: CompileResult | None = None
+    verified: Verified | None = None
+
+    @property
+    def checks(self) -> dict[str, Fresh | CompileResult | Verified]:
+        """Name -> what a check said, of those that apply."""
+        said = {"fresh": self.fresh, "compile": self.compiled, "verify": self.verified}
+        return {name: result for name, result in said.items() if result is not None}
 
     def findings(self) -> Iterator[Finding]:
         """What there is to say about this file."""
         fresh, compiled = self.fresh, self.compiled
+        if self.verified is not None and self.verified.failed:
+            for code, message in self.verified.sentences():
+                yield Finding(self.path, "verify", "error", code, message)
         if fresh is not None and fresh.failed:
             message = fresh.message
             if fresh.state == "edited":
@@ -126,6 +140,7 @@ class ModuleReport:
             "fresh_message": self.fresh.message if self.fresh else "",
             "edited": self.fresh.edited if self.fresh else None,
             "compile": self.compiled.as_dict() if self.compiled else None,
+            **({"verify": self.verified.as_dict()} if self.verified else {}),
         }
 
 
@@ -211,6 +226,11 @@ class Report:
             )
             if counts[key]
         ]
+        if verified := [m.verified for m in self.modules if m.verified]:
+            cached = _of_which(sum(each.cached for each in verified), "from the cache")
+            seconds = sum(each.seconds for each in verified if not each.cached)
+            well = sum(each.status == "ok" for each in verified)
+            parts.append(f"{well} verified{cached} in {seconds:.1f} s")
         if broken := self._broken():
             parts.append(f"{len(broken)} broken under other versions")
         if self.problems:

@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from pipegen.compiling.matrix import Column
+from pipegen.compiling.result import CompileResult
+from pipegen.emulator.verifying import Verified
 from pipegen.report import Finding, ModuleReport, Report, as_text, title_of
 
 
@@ -73,12 +75,9 @@ def _suite(root: Any, module: ModuleReport, counts: dict[str, int], skips: dict[
     suite = ET.SubElement(root, "testsuite", name=_xml(path))
     findings = list(module.findings())
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
-    for check in ("fresh", "compile"):
-        result = module.fresh if check == "fresh" else module.compiled
-        if result is None:
-            continue
+    for check, result in module.checks.items():
         totals["tests"] += 1
-        seconds = module.compiled.seconds if module.compiled and check == "compile" else 0.0
+        seconds = getattr(result, "seconds", 0.0)
         case = ET.SubElement(
             suite, "testcase", classname=_xml(path), name=check, file=_xml(path),
             time=f"{seconds:.3f}",
@@ -91,9 +90,9 @@ def _suite(root: Any, module: ModuleReport, counts: dict[str, int], skips: dict[
                 case, "failure", message=_xml(errors[0].title), type=errors[0].code
             )
             failure.text = _xml("\n".join(finding.message for finding in errors))
-        elif check == "compile" and module.compiled and module.compiled.status == "skipped":
+        elif isinstance(result, CompileResult | Verified) and result.status == "skipped":
             totals["skipped"] += 1
-            reason = module.compiled.message or "; ".join(skips.values())
+            reason = result.message or "; ".join(skips.values())
             ET.SubElement(case, "skipped", message=_xml(reason))
         remarks = [f"{f.title}: {f.message}" for f in mine if f.level != "error"]
         if remarks:

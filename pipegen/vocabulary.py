@@ -31,6 +31,7 @@ OPTIONS: dict[str, object] = {
     "scheduler.tiles": "static",
     "scheduler.work_tiles": False,
     "scheduler.consumers": "cooperative",
+    "scheduler.split_k": 1,
     "layout.gather": False,
     "layout.alignment": 16,
     "pipeline.mainloop.try_ahead": False,

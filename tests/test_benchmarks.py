@@ -26,94 +26,72 @@ def benchmark(monkeypatch):
     """Imports a module of benchmarks/ anew, with the torch above."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setitem(sys.modules, "torch", Torch("torch"))
-    names = ("worker", "hopper", "tables", "code_digest", "operators")
+    before = set(sys.modules)
 
     def load(name):
         return importlib.import_module(name)
 
     yield load
-    for name in names:
+    for name in set(sys.modules) - before:
         sys.modules.pop(name, None)
-
-
-class Kernel:
-    """An operator that moves 6e12 bytes; a contiguous copy moves 8e12."""
-
-    def operands(self, size):
-        return [size]
-
-    def launcher(self, operands, size):
-        return "kernel", "wait"
-
-    def peer(self, operands, size):
-        return "peer"
-
-    def work(self, size):
-        return 6_000_000_000_000
-
-
-class Stream(Kernel):
-    def contiguous_copy(self, size):
-        return "copy", 8_000_000_000_000
-
-
-def timed(calls, waits, rounds, seconds):
-    """Three rounds: the kernel takes 2, 2 and 4 s, the peer 3 s and the copy 2 s."""
-    figures = {"tile": [2.0, 2.0, 4.0], "peer": [3.0] * 3, "copy": [2.0] * 3}
-    return {name: figures[name] for name in calls}
-
-
-def test_the_rate_and_both_ratios(benchmark, monkeypatch):
-    worker = benchmark("worker")
-    monkeypatch.setattr(worker, "interleave", timed)
-    (row,) = worker.speed({"tile": Stream()}, "peer", [SIZE], 3)
-    assert (row["rate"], row["peer_rate"], row["copy_rate"]) == (3.0, 2.0, 4.0)
-    assert (row["ratio"], row["copy_ratio"]) == (1.5, 0.75)  # 3 / 2; (6 / 2) / (8 / 2)
-    assert row["rates"] == {"tile": 3.0}
-
-
-def test_other_operators_have_no_copy(benchmark, monkeypatch):
-    worker = benchmark("worker")
-    monkeypatch.setattr(worker, "interleave", timed)
-    (row,) = worker.speed({"tile": Kernel()}, "peer", [SIZE], 3)
-    assert row["ratio"] == 1.5
-    assert not {"copy_rate", "copy_ratio"} & set(row)
-
-
-def test_one_process_times_at_once(benchmark, tmp_path):
-    """The lock is held while the work is done, and given back after."""
-    worker, turn = benchmark("worker"), tmp_path / "turn"
-
-    def blocked():
-        with turn.open("w") as file, pytest.raises(BlockingIOError):
-            worker.fcntl.flock(file, worker.fcntl.LOCK_EX | worker.fcntl.LOCK_NB)
-        return ["timed"]
-
-    assert worker.in_turn(SimpleNamespace(turn=turn), blocked) == ["timed"]
-    with turn.open("w") as file:
-        worker.fcntl.flock(file, worker.fcntl.LOCK_EX | worker.fcntl.LOCK_NB)
-    assert worker.in_turn(SimpleNamespace(turn=None), lambda: []) == []
 
 
 def test_the_command_that_repeats_a_run(benchmark, monkeypatch, tmp_path):
     hopper, seen = benchmark("hopper"), []
 
-    def run(arguments, module, limit):
-        seen.append(arguments)
-        return {"module": module.name, "failed": "", "unit": "", "peer": "", "rows": []}
+    def speed(modules, shapes, peers, rounds, limit, turn):
+        seen.append((modules, shapes, peers, rounds))
+        return {"module": modules[0].name, "failed": "", "unit": "", "peer": "", "rows": []}
 
     module = tmp_path / "stream.py"
     module.write_text("# pipegen: stream | cute | sm_90a\n", encoding="utf-8")
     words = ["hopper.py", "speed", str(module), "--shape", "4,8", "--rounds", "3"]
     report = tmp_path / "hopper_speed.json"
-    monkeypatch.setattr(hopper, "run_worker", run)
+    monkeypatch.setattr(hopper, "speed", speed)
     monkeypatch.setattr(hopper, "machine", dict)
     monkeypatch.setattr(sys, "argv", [*words, "--together", "2", "--json", str(report)])
     assert hopper.main() == 0
-    (arguments,) = seen
-    assert arguments[:6] == ["speed", "--sizes", "4,8", "--rounds", "3", "--turn"]
-    assert arguments[7:] == [str(module)]
+    assert seen == [([module], ["4,8"], ["cublas"], 3)]  # no whole header: as a gemm
     assert "--rounds 3 --together 2 --json benchmarks/hopper_speed.json" in report.read_text()
+
+
+def test_one_process_times_at_once(benchmark, tmp_path):
+    """The lock is held while the work is done, and given back after."""
+    import fcntl
+
+    hopper, turn = benchmark("hopper"), tmp_path / "turn"
+    with hopper.one_at_a_time(turn), turn.open("w") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with turn.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_kernel_that_fails_at_a_size_has_no_rows(benchmark, monkeypatch, tmp_path):
+    hopper = benchmark("hopper")
+
+    class Broken:
+        def __init__(self, limit):
+            self.lost, self.loaded = {}, {}
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def load(self, entrants):
+            pass
+
+        def prepare(self, shape, entrants, peers):
+            from pipegen.measuring.protocol import Prepared
+
+            return Prepared((), {}, {entrants[0].name: "wrong: relative error 1.0e+00"}, 1, "", 1)
+
+    monkeypatch.setattr(hopper, "GpuMeasurer", Broken)
+    result = hopper.speed([tmp_path / "k.py"], ["4,8"], ["torch"], 3, 1.0, tmp_path / "turn")
+    assert "4,8" in result["failed"]
+    assert "wrong: relative error" in result["failed"]
+    assert not hopper.show("speed", result)
 
 
 def test_the_table_says_both_ratios(benchmark):
@@ -134,7 +112,7 @@ def test_the_table_says_both_ratios(benchmark):
 
 def test_a_lost_fragment_is_a_large_error_of_an_element(benchmark):
     numpy = pytest.importorskip("numpy")
-    operators = benchmark("operators")
+    operators = benchmark("pipegen.measuring.operators")
     wanted = numpy.random.default_rng(0).standard_normal((512, 512)) * 100.0
     wanted[7] *= 1e-6  # a row of another scale
     assert operators.worst_error(wanted * (1 + 2**-8), wanted) <= 2**-8 * 1.001

@@ -177,7 +177,7 @@ def two_ctas(change=None) -> str:
     steps = {
         f"{name} of CTA {cta}": passes[:3]
         for cta in (0, 1)
-        for name, passes in steps_of(numbers.graph, 3, cta, (0, 1))
+        for name, passes in steps_of(numbers, 3, cta, (0, 1))
     }
     found = find_in_roles(rings, steps)
     return found.kind if found else ""

@@ -22,7 +22,7 @@ from pipegen.planning import Plan, plan
 
 ROOT = Path(__file__).parent.parent
 SMS = 4
-# One of each family and way to load; every one in `make emulated`, which takes minutes.
+# One of each family and way to load; `make emulated` runs them all.
 MODULES = {
     "sm_90a": (
         "gemm_sm90_c2x1",

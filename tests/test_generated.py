@@ -147,6 +147,7 @@ RELU = {
     "cute/gemm_sm90_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm90_gather": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm90_pingpong_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
+    "cute/gemm_sm90_split_k4": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/gemm_sm100_c1x1": "acc.store(cute.where(acc.load() > 0.0, acc.load(), 0.0))",
     "cute/stream_sm90_tma": "return cute.where(x > 0.0, x, 0.0)",
     "cute/stream_sm100_tma_row_c2x1": "return cute.where(x > 0.0, y, 0.0)",

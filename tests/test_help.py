@@ -17,6 +17,9 @@ from pipegen.cli import COMMANDS, main
 from pipegen.compiling import checking, pool
 from pipegen.compiling.installed import Dsl, dsl
 from pipegen.compiling.result import CompileResult, Kernel
+from pipegen.emulator import trying, verifying
+from pipegen.emulator.verdict import Trial
+from pipegen.emulator.verifying import Verified
 
 ROOT = Path(__file__).parent.parent
 DESCRIPTION = 'pipegen = 1\n[kernel]\nop = "gemm"\nbackend = "cute"\narch = "sm_90a"\n'
@@ -53,6 +56,13 @@ def project(pipegen, monkeypatch):
 
     monkeypatch.setattr(pool, "compile_module", compiled)
     monkeypatch.setattr(checking, "dsl", Dsl)
+    # The emulator itself: tests/test_emulator.py.
+    trial = Trial("", {"m": 1}, 1, 0, "late", 0, True, "PASS", (), 1, 1, 0.1)
+    monkeypatch.setattr(verifying, "dsl", Dsl)
+    monkeypatch.setattr(verifying, "_verify", lambda *_: Verified("ok", "", (trial,)))
+    monkeypatch.setattr(trying, "try_module", lambda *_: (trial,))
+    monkeypatch.setattr(trying, "try_entry", lambda *_: (trial,))
+    Path("my_add.py").write_text("")
     Path("kernels").mkdir()
     Path("pipegen.toml").write_text('descriptions = ["kernels"]\n')
     Path("kernels/gemm.toml").write_text(DESCRIPTION)

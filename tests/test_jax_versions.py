@@ -13,7 +13,8 @@ from pipegen.compiling.installed import version_key, version_of
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import jax_versions  # noqa: E402
-from code_digest import code_digest  # noqa: E402
+
+from pipegen.measuring.code_digest import code_digest  # noqa: E402
 
 RESULTS = json.loads(jax_versions.RESULTS.read_text())
 

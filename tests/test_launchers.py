@@ -90,6 +90,7 @@ TAKE = {
 LEGAL = {
     "gemm_sm90_c2x1": GEMM,
     "gemm_sm90_pingpong_c2x1": GEMM,
+    "gemm_sm90_split_k4": GEMM,
     "gemm_sm90_cp_async": GEMM,
     "gemm_sm90_cp_async_align4": GEMM,
     "gemm_sm90_gather": GATHER,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipegen.description_file import load_description
-from pipegen.rules import all_rules, find_problems
+from pipegen.rules import all_rules, find_problems, rules_of
 from pipegen.rules_docs import rules_markdown
 
 ROOT = Path(__file__).parent.parent
@@ -37,3 +37,12 @@ def test_the_page_of_rules_is_up_to_date():
 def test_no_two_rules_share_a_code():
     codes = [rule.code for rule in all_rules()]
     assert sorted(set(codes)) == codes
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_a_rule_is_asked_where_its_flags_say(rule):
+    """`rules_of` reads the flags from the text, so that it need not import every rule."""
+    asked = {each.code for each in rules_of(frozenset())}
+    assert (rule.code in asked) == (rule.general or rule.always)
+    assert (rule.code in {each.code for each in rules_of(None)}) == rule.always
+    assert rule.code in {each.code for each in rules_of(frozenset({rule.code}))}

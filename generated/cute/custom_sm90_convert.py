@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: 6c99404e7a8f
+# template: cute/custom.py.j2 c37522a80746
+# text: c1225d23f45b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -42,14 +42,10 @@ Roles of a CTA's 416 threads
   load                 warp 12         loads by TMA: x -> raw, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  raw                  PipelineTmaAsync  3       1 x 16384 B      4 arrives
-  wide                 PipelineAsync     3       128 arrives      4 arrives
-  done                 PipelineAsync     3       128 arrives      4 arrives
-
-  raw                  load -> convert
-  wide                 convert -> compute
-  done                 compute -> save
+  ring  edge                class             stages  full barrier  empty barrier
+  raw   load -> convert     PipelineTmaAsync  3       1 x 16384 B   4 arrives
+  wide  convert -> compute  PipelineAsync     3       128 arrives   4 arrives
+  done  compute -> save     PipelineAsync     3       128 arrives   4 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -125,12 +121,12 @@ class SharedStorage:  # 196864 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -232,9 +228,9 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    raw_smem = storage.raw.get_tensor(stages_layout(TILE_M, TILE_N, RAW_STAGES, TILE_M * TILE_N))
-    wide_smem = storage.wide.get_tensor(stages_layout(TILE_M, TILE_N, WIDE_STAGES, TILE_M * TILE_N))
-    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES, TILE_M * TILE_N))
+    raw_smem = storage.raw.get_tensor(stages_layout(TILE_M, TILE_N, RAW_STAGES))
+    wide_smem = storage.wide.get_tensor(stages_layout(TILE_M, TILE_N, WIDE_STAGES))
+    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
 
     raw_ring = pipeline.PipelineTmaAsync.create(
         num_stages=RAW_STAGES,
@@ -416,11 +412,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, out, stream=None):
-    """Writes out from x.
+    """Writes out from x, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -428,10 +423,7 @@ def custom(x, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m, n),
-    )
+    wanted = ((m, n), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -464,8 +456,8 @@ def check(torch, m: int, n: int) -> bool:
 
     values = torch.randint(-4, 5, (m, longer(n, X_ALIGN)), device="cuda")
     inputs["x"] = values.to(torch.bfloat16)[:m, :n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], outputs["out"])
@@ -474,7 +466,7 @@ def check(torch, m: int, n: int) -> bool:
     for name, out in outputs.items():
         # Small integers: every sum is exact.
         right = torch.equal(out, expected[name].to(out.dtype))
-        verdict = f"{'exact' if right else 'not exact'}"
+        verdict = "exact" if right else "not exact"
         out.copy_(around[name].flatten()[-1].expand(out.shape))
         whole = around[name].double()
         intact = bool((whole.isnan() | (whole == 77)).all())

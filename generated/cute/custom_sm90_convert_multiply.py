@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 c4732a56239e
-# text: 5e5d3c2b1caa
+# template: cute/custom_multiply.py.j2 780ae48716f6
+# text: 8235efac446a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -214,12 +214,6 @@ def part_of(tile: cute.Tensor, warps: int, thread):
     return cute.local_tile(tile, shape, place)
 
 
-def slab_of(tile: cute.Tensor, slabs: int, slab: int) -> cute.Tensor:
-    """One of so many slabs of a tile's rows: what a thread has at a time fits its registers."""
-    rows, columns = cute.size(tile, mode=[0]) // slabs, cute.size(tile, mode=[1])
-    return cute.local_tile(tile, (rows, columns), (slab, 0))
-
-
 def make_part(shape: tuple, dtype) -> cute.Tensor:
     """Registers for a thread's part, row by row."""
     return cute.make_rmem_tensor(cute.make_ordered_layout(shape, order=(1, 0)), dtype)
@@ -244,6 +238,12 @@ def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
     registers = make_part(part_shape(part), part.element_type)
     registers.store(values.to(part.element_type))
     cute.autovec_copy(registers, part)
+
+
+def slab_of(tile: cute.Tensor, slabs: int, slab: int) -> cute.Tensor:
+    """One of so many slabs of a tile's rows: what a thread has at a time fits its registers."""
+    rows, columns = cute.size(tile, mode=[0]) // slabs, cute.size(tile, mode=[1])
+    return cute.local_tile(tile, (rows, columns), (slab, 0))
 
 
 # ==== Yours: the bodies ==========================================================================
@@ -668,11 +668,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, w, scale, out, stream=None):
-    """Writes out from x, w, scale.
+    """Writes out from x, w, scale, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -683,12 +682,7 @@ def custom(x, w, scale, out, stream=None):
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, k = shapes[0]
     n = shapes[1][0]
-    wanted = (
-        (m, k),
-        (n, k),
-        (n,),
-        (m, n),
-    )
+    wanted = ((m, k), (n, k), (n,), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m}, N={n} and K={k}")
     if n % 8:
@@ -727,8 +721,8 @@ def check(torch, m: int, n: int, k: int) -> bool:
     inputs["w"] = values.to(torch.int8)[:n, :k]
     values = torch.randn((n,), device="cuda")
     inputs["scale"] = values.to(torch.float32)[:n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], inputs["w"], inputs["scale"], outputs["out"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: 7b72076a70d1
+# template: cute/custom.py.j2 c37522a80746
+# text: b95c96507bcf
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -93,20 +93,13 @@ Roles of a CTA's 576 threads
   save                 warp 17         stores by TMA: done -> out, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineTmaAsync  4       1 x 8192 B       8 arrives
-  v                    PipelineTmaAsync  2       1 x 128 B        4 arrives
-  b                    PipelineTmaAsync  4       1 x 256 B        4 arrives
-  w                    PipelineCpAsync   4       128 arrives      4 arrives
-  seen                 PipelineAsync     4       64 arrives       4 arrives
-  done                 PipelineAsync     4       128 arrives      1 arrives
-
-  x                    load -> add, copy
-  v                    load_v -> add
-  b                    load_b -> add
-  w                    gather -> add
-  seen                 eyes -> add
-  done                 add -> save
+  ring  edge               class             stages  full barrier  empty barrier
+  x     load -> add, copy  PipelineTmaAsync  4       1 x 8192 B    8 arrives
+  v     load_v -> add      PipelineTmaAsync  2       1 x 128 B     4 arrives
+  b     load_b -> add      PipelineTmaAsync  4       1 x 256 B     4 arrives
+  w     gather -> add      PipelineCpAsync   4       128 arrives   4 arrives
+  seen  eyes -> add        PipelineAsync     4       64 arrives    4 arrives
+  done  add -> save        PipelineAsync     4       128 arrives   1 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -212,12 +205,12 @@ class SharedStorage:  # 165504 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -422,12 +415,12 @@ def custom_kernel(
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
-    v_smem = storage.v.get_tensor(stages_layout(TILE_M, 1, V_STAGES, TILE_M))
-    b_smem = storage.b.get_tensor(stages_layout(1, TILE_N, B_STAGES, TILE_N))
-    w_smem = storage.w.get_tensor(stages_layout(TILE_M, TILE_N, W_STAGES, TILE_M * TILE_N))
-    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES, TILE_M * TILE_N))
-    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES, TILE_M * TILE_N))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
+    v_smem = storage.v.get_tensor(stages_layout(TILE_M, 1, V_STAGES))
+    b_smem = storage.b.get_tensor(stages_layout(1, TILE_N, B_STAGES))
+    w_smem = storage.w.get_tensor(stages_layout(TILE_M, TILE_N, W_STAGES))
+    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES))
+    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
 
     x_ring = pipeline.PipelineTmaAsync.create(
         num_stages=X_STAGES,
@@ -733,11 +726,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, v, b, w, z, out, total, again, stream=None):
-    """Writes out, total, again from x, v, b, w, z.
+    """Writes out, total, again from x, v, b, w, z, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -751,16 +743,7 @@ def custom(x, v, b, w, z, out, total, again, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m,),
-        (n,),
-        (m, n),
-        (m, n),
-        (m, n),
-        (m,),
-        (m, n),
-    )
+    wanted = ((m, n), (m,), (n,), (m, n), (m, n), (m, n), (m,), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if n % 8:
@@ -805,14 +788,14 @@ def check(torch, m: int, n: int) -> bool:
     inputs["w"] = values.to(torch.float32)[:m, :n]
     values = torch.randint(-4, 5, (m, longer(n, Z_ALIGN)), device="cuda")
     inputs["z"] = values.to(torch.bfloat16)[:m, :n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
-    around["total"] = torch.full((m + n + 1,), float("nan"), device="cuda").to(torch.float32)
+    around["total"] = torch.full((m + n + 1,), float("nan"), dtype=torch.float32, device="cuda")
     outputs["total"] = around["total"][:m]
-    around["again"] = torch.full((m + 1, longer(n, AGAIN_ALIGN)), float("nan"), device="cuda").to(
-        torch.float32
+    around["again"] = torch.full(
+        (m + 1, longer(n, AGAIN_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
     )
     outputs["again"] = around["again"][:m, :n]
     custom(
@@ -830,7 +813,7 @@ def check(torch, m: int, n: int) -> bool:
     for name, out in outputs.items():
         # Small integers: every sum is exact.
         right = torch.equal(out, expected[name].to(out.dtype))
-        verdict = f"{'exact' if right else 'not exact'}"
+        verdict = "exact" if right else "not exact"
         out.copy_(around[name].flatten()[-1].expand(out.shape))
         whole = around[name].double()
         intact = bool((whole.isnan() | (whole == 77)).all())

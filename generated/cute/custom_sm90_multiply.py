@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 c4732a56239e
-# text: 9f950c52a008
+# template: cute/custom_multiply.py.j2 780ae48716f6
+# text: cff06656391b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -360,11 +360,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, w, out, stream=None):
-    """Writes out from x, w.
+    """Writes out from x, w, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -374,11 +373,7 @@ def custom(x, w, out, stream=None):
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, k = shapes[0]
     n = shapes[1][0]
-    wanted = (
-        (m, k),
-        (n, k),
-        (m, n),
-    )
+    wanted = ((m, k), (n, k), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m}, N={n} and K={k}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -413,8 +408,8 @@ def check(torch, m: int, n: int, k: int) -> bool:
     inputs["x"] = values.to(torch.bfloat16)[:m, :k]
     values = torch.randn((n, longer(k, W_ALIGN)), device="cuda")
     inputs["w"] = values.to(torch.bfloat16)[:n, :k]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.float32
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], inputs["w"], outputs["out"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 c4732a56239e
-# text: 66ad7716c0b0
+# template: cute/custom_multiply.py.j2 780ae48716f6
+# text: ece1d0bd765a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -604,11 +604,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(a, b, c, out, stream=None):
-    """Writes out from a, b, c.
+    """Writes out from a, b, c, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "a": operand("a", a, "bfloat16", 2, A_ALIGN),
@@ -620,12 +619,7 @@ def custom(a, b, c, out, stream=None):
     m, k = shapes[0]
     n = shapes[1][0]
     p = shapes[2][0]
-    wanted = (
-        (m, k),
-        (n, k),
-        (p, n),
-        (m, p),
-    )
+    wanted = ((m, k), (n, k), (p, n), (m, p))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m}, N={n}, K={k} and P={p}")
     if p % 8:
@@ -664,8 +658,8 @@ def check(torch, m: int, n: int, k: int, p: int) -> bool:
     inputs["b"] = values.to(torch.bfloat16)[:n, :k]
     values = torch.randn((p, longer(n, C_ALIGN)), device="cuda")
     inputs["c"] = values.to(torch.bfloat16)[:p, :n]
-    around["out"] = torch.full((m + 1, longer(p, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(p, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :p]
     custom(inputs["a"], inputs["b"], inputs["c"], outputs["out"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: 1c44e317f129
+# template: cute/custom.py.j2 c37522a80746
+# text: 84a2832eb23c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -61,12 +61,9 @@ Roles of a CTA's 256 threads
   eyes                 warps 6 to 7    computes: y -> seen, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineCpAsync   3       64 arrives       4 arrives
-  seen                 PipelineAsync     2       64 arrives       4 arrives
-
-  x                    gather -> times
-  seen                 eyes -> times
+  ring  edge             class            stages  full barrier  empty barrier
+  x     gather -> times  PipelineCpAsync  3       64 arrives    4 arrives
+  seen  eyes -> times    PipelineAsync    2       64 arrives    4 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -132,12 +129,12 @@ class SharedStorage:  # 20608 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -265,8 +262,8 @@ def custom_kernel(x_gmem, y_gmem, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
-    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES, TILE_M * TILE_N))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
+    seen_smem = storage.seen.get_tensor(stages_layout(TILE_M, TILE_N, SEEN_STAGES))
 
     x_ring = pipeline.PipelineCpAsync.create(
         num_stages=X_STAGES,
@@ -417,11 +414,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, y, out, stream=None):
-    """Writes out from x, y.
+    """Writes out from x, y, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "float16", 2, X_ALIGN),
@@ -430,11 +426,7 @@ def custom(x, y, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m, n),
-        (m, n),
-    )
+    wanted = ((m, n), (m, n), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -469,8 +461,8 @@ def check(torch, m: int, n: int) -> bool:
     inputs["x"] = values.to(torch.float16)[:m, :n]
     values = torch.randn((m, longer(n, Y_ALIGN)), device="cuda")
     inputs["y"] = values.to(torch.float16)[:m, :n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.float32
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], inputs["y"], outputs["out"])

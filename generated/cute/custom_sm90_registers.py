@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: a353c2c1df91
+# template: cute/custom.py.j2 c37522a80746
+# text: bbf05a1c29ca
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -52,12 +52,9 @@ Roles of a CTA's 320 threads
   load_right           warp 9          loads by TMA: right -> both, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  both                 PipelineTmaAsync  5       2 x 8192 B       4 arrives
-  sums                 PipelineAsync     2       128 arrives      4 arrives
-
-  both                 load_left, load_right -> add
-  sums                 add -> save
+  ring  edge                          class             stages  full barrier  empty barrier
+  both  load_left, load_right -> add  PipelineTmaAsync  5       2 x 8192 B    4 arrives
+  sums  add -> save                   PipelineAsync     2       128 arrives   4 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -129,12 +126,12 @@ class SharedStorage:  # 147584 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -231,13 +228,9 @@ def custom_kernel(tma_left, tma_right, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    both_left_smem = storage.both_left.get_tensor(
-        stages_layout(TILE_M, TILE_N, BOTH_STAGES, TILE_M * TILE_N)
-    )
-    both_right_smem = storage.both_right.get_tensor(
-        stages_layout(TILE_M, TILE_N, BOTH_STAGES, TILE_M * TILE_N)
-    )
-    sums_smem = storage.sums.get_tensor(stages_layout(TILE_M, TILE_N, SUMS_STAGES, TILE_M * TILE_N))
+    both_left_smem = storage.both_left.get_tensor(stages_layout(TILE_M, TILE_N, BOTH_STAGES))
+    both_right_smem = storage.both_right.get_tensor(stages_layout(TILE_M, TILE_N, BOTH_STAGES))
+    sums_smem = storage.sums.get_tensor(stages_layout(TILE_M, TILE_N, SUMS_STAGES))
 
     both_ring = pipeline.PipelineTmaAsync.create(
         num_stages=BOTH_STAGES,
@@ -416,11 +409,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(left, right, out, stream=None):
-    """Writes out from left, right.
+    """Writes out from left, right, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "left": operand("left", left, "int8", 2, LEFT_ALIGN),
@@ -429,11 +421,7 @@ def custom(left, right, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m, n),
-        (m, n),
-    )
+    wanted = ((m, n), (m, n), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -468,8 +456,8 @@ def check(torch, m: int, n: int) -> bool:
     inputs["left"] = values.to(torch.int8)[:m, :n]
     values = torch.randint(-4, 5, (m, longer(n, RIGHT_ALIGN)), device="cuda")
     inputs["right"] = values.to(torch.int8)[:m, :n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.float32
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["left"], inputs["right"], outputs["out"])
@@ -478,7 +466,7 @@ def check(torch, m: int, n: int) -> bool:
     for name, out in outputs.items():
         # Small integers: every sum is exact.
         right = torch.equal(out, expected[name].to(out.dtype))
-        verdict = f"{'exact' if right else 'not exact'}"
+        verdict = "exact" if right else "not exact"
         out.copy_(around[name].flatten()[-1].expand(out.shape))
         whole = around[name].double()
         intact = bool((whole.isnan() | (whole == 77)).all())

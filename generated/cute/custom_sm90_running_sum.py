@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: f3d7e347c192
+# template: cute/custom.py.j2 c37522a80746
+# text: 8438b0e25040
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -63,11 +63,9 @@ Roles of a CTA's 288 threads
   load                 warp 8          loads by TMA: x -> x, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineTmaAsync  4       1 x 16384 B      4 arrives
-  carry                PipelineOrder     1       128 arrives
-
-  x                    load -> scan
+  ring   edge            class             stages  full barrier  empty barrier
+  x      load -> scan    PipelineTmaAsync  4       1 x 16384 B   4 arrives
+  carry  groups of scan  PipelineOrder     1       128 arrives   none
   carry                scan's 2 groups take the tiles one after the other: the turn, which hands a
                        number for each row on to the next
 
@@ -129,12 +127,12 @@ class SharedStorage:  # 65792 B, as rings and stages say
     carry: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M], 128]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -264,7 +262,7 @@ def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
     carry_smem = storage.carry.get_tensor(cute.make_layout((TILE_M, 1)))
 
     x_ring = pipeline.PipelineTmaAsync.create(
@@ -413,11 +411,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, out, stream=None):
-    """Writes out from x.
+    """Writes out from x, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -425,10 +422,7 @@ def custom(x, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m, n),
-    )
+    wanted = ((m, n), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -461,8 +455,8 @@ def check(torch, m: int, n: int) -> bool:
 
     values = torch.randn((m, longer(n, X_ALIGN)), device="cuda")
     inputs["x"] = values.to(torch.bfloat16)[:m, :n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.float32
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], outputs["out"])

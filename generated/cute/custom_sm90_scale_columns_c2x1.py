@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: 89ca0571799a
+# template: cute/custom.py.j2 c37522a80746
+# text: 0f4fb03acdf7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -63,14 +63,10 @@ Roles of a CTA's 224 threads
   save                 warp 6          stores by TMA: done -> out, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineTmaAsync  4       1 x 16384 B      4 arrives
-  w                    PipelineTmaAsync  4       1 x 512 B        8 arrives, of both CTAs
-  done                 PipelineAsync     2       128 arrives      1 arrives
-
-  x                    load -> scale
-  w                    load_w -> scale
-  done                 scale -> save
+  ring  edge             class             stages  full barrier  empty barrier
+  x     load -> scale    PipelineTmaAsync  4       1 x 16384 B   4 arrives
+  w     load_w -> scale  PipelineTmaAsync  4       1 x 512 B     8 arrives of both CTAs
+  done  scale -> save    PipelineAsync     2       128 arrives   1 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -143,12 +139,12 @@ class SharedStorage:  # 100608 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -213,9 +209,9 @@ def custom_kernel(tma_x, tma_w, tma_out, columns, panels, tiles):
     rank = first % 2  # which of the cluster's two CTAs
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
-    w_smem = storage.w.get_tensor(stages_layout(1, TILE_N, W_STAGES, TILE_N))
-    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES, TILE_M * TILE_N))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
+    w_smem = storage.w.get_tensor(stages_layout(1, TILE_N, W_STAGES))
+    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
 
     x_ring = pipeline.PipelineTmaAsync.create(
         num_stages=X_STAGES,
@@ -412,11 +408,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, w, out, stream=None):
-    """Writes out from x, w.
+    """Writes out from x, w, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -425,11 +420,7 @@ def custom(x, w, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (n,),
-        (m, n),
-    )
+    wanted = ((m, n), (n,), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if n % 8:
@@ -466,8 +457,8 @@ def check(torch, m: int, n: int) -> bool:
     inputs["x"] = values.to(torch.bfloat16)[:m, :n]
     values = torch.randn((m + n,), device="cuda")
     inputs["w"] = values.to(torch.bfloat16)[:n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], inputs["w"], outputs["out"])

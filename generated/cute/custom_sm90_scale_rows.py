@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: 743ed2b2ae38
+# template: cute/custom.py.j2 c37522a80746
+# text: 6a92e97a5061
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -57,14 +57,10 @@ Roles of a CTA's 224 threads
   save                 warp 6          stores by TMA: done -> out, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineTmaAsync  5       1 x 16384 B      4 arrives
-  v                    PipelineTmaAsync  2       1 x 128 B        4 arrives
-  done                 PipelineAsync     3       128 arrives      1 arrives
-
-  x                    load -> scale
-  v                    load_v -> scale
-  done                 scale -> save
+  ring  edge             class             stages  full barrier  empty barrier
+  x     load -> scale    PipelineTmaAsync  5       1 x 16384 B   4 arrives
+  v     load_v -> scale  PipelineTmaAsync  2       1 x 128 B     4 arrives
+  done  scale -> save    PipelineAsync     3       128 arrives   1 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -137,12 +133,12 @@ class SharedStorage:  # 131584 B, as rings and stages say
     ]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -206,9 +202,9 @@ def custom_kernel(tma_x, tma_v, tma_out, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
-    v_smem = storage.v.get_tensor(stages_layout(TILE_M, 1, V_STAGES, TILE_M))
-    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES, TILE_M * TILE_N))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
+    v_smem = storage.v.get_tensor(stages_layout(TILE_M, 1, V_STAGES))
+    done_smem = storage.done.get_tensor(stages_layout(TILE_M, TILE_N, DONE_STAGES))
 
     x_ring = pipeline.PipelineTmaAsync.create(
         num_stages=X_STAGES,
@@ -392,11 +388,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, v, out, stream=None):
-    """Writes out from x, v.
+    """Writes out from x, v, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -405,11 +400,7 @@ def custom(x, v, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m,),
-        (m, n),
-    )
+    wanted = ((m, n), (m,), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if n % 8:
@@ -446,8 +437,8 @@ def check(torch, m: int, n: int) -> bool:
     inputs["x"] = values.to(torch.bfloat16)[:m, :n]
     values = torch.randn((m + n,), device="cuda")
     inputs["v"] = values.to(torch.float32)[:m]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], inputs["v"], outputs["out"])

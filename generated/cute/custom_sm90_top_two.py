@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: a5499ead34c3
+# template: cute/custom.py.j2 c37522a80746
+# text: 071ef257cf1b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -61,10 +61,8 @@ Roles of a CTA's 160 threads
   load                 warp 4          loads by TMA: x -> x, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineTmaAsync  4       1 x 16384 B      4 arrives
-
-  x                    load -> top
+  ring  edge         class             stages  full barrier  empty barrier
+  x     load -> top  PipelineTmaAsync  4       1 x 16384 B   4 arrives
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -121,12 +119,12 @@ class SharedStorage:  # 65664 B, as rings and stages say
     x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * X_STAGES], 128]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -225,7 +223,7 @@ def custom_kernel(tma_x, first_gmem, second_gmem, columns, panels, tiles):
     step, _, _ = cute.arch.grid_dim()
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
 
     x_ring = pipeline.PipelineTmaAsync.create(
         num_stages=X_STAGES,
@@ -353,11 +351,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, first, second, stream=None):
-    """Writes first, second from x.
+    """Writes first, second from x, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -366,11 +363,7 @@ def custom(x, first, second, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m,),
-        (m,),
-    )
+    wanted = ((m, n), (m,), (m,))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -404,9 +397,9 @@ def check(torch, m: int, n: int) -> bool:
 
     values = torch.randn((m, longer(n, X_ALIGN)), device="cuda")
     inputs["x"] = values.to(torch.bfloat16)[:m, :n]
-    around["first"] = torch.full((m + n + 1,), float("nan"), device="cuda").to(torch.float32)
+    around["first"] = torch.full((m + n + 1,), float("nan"), dtype=torch.float32, device="cuda")
     outputs["first"] = around["first"][:m]
-    around["second"] = torch.full((m + n + 1,), float("nan"), device="cuda").to(torch.float32)
+    around["second"] = torch.full((m + n + 1,), float("nan"), dtype=torch.float32, device="cuda")
     outputs["second"] = around["second"][:m]
     custom(inputs["x"], outputs["first"], outputs["second"])
     expected = reference(torch, m, n, *(each.double() for each in inputs.values()))

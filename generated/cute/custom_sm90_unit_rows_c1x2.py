@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 b4d71b821085
-# text: 41d5413f3b0f
+# template: cute/custom.py.j2 c37522a80746
+# text: 80d615f13ff0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -75,16 +75,11 @@ Roles of a CTA's 320 threads
   reload               warp 9          loads by TMA: again -> again, once a tile
 
 Pipelines
-  ring                 class             stages  full barrier     empty barrier
-  x                    PipelineTmaAsync  4       1 x 16384 B      4 arrives
-  again                PipelineTmaAsync  4       1 x 16384 B      4 arrives
-  mine                 PipelineAsync     2       128 arrives      4 arrives
-  theirs               PipelineAsync     2       128 arrives      4 arrives, of the other CTA
-
-  x                    load -> square
-  again                reload -> scale
-  mine                 square -> scale
-  theirs               square -> scale
+  ring    edge             class             stages  full barrier  empty barrier
+  x       load -> square   PipelineTmaAsync  4       1 x 16384 B   4 arrives
+  again   reload -> scale  PipelineTmaAsync  4       1 x 16384 B   4 arrives
+  mine    square -> scale  PipelineAsync     2       128 arrives   4 arrives
+  theirs  square -> scale  PipelineAsync     2       128 arrives   4 arrives of the other CTA
 
   A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
   by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
@@ -163,12 +158,12 @@ class SharedStorage:  # 131840 B, as rings and stages say
     theirs: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M * THEIRS_STAGES], 128]
 
 
-def stages_layout(rows: int, columns: int, stages: int, step: int) -> cute.Layout:
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
     """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
 
-    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
     """
-    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step))
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
 
 
 def part_of(tile: cute.Tensor, warps: int, thread):
@@ -326,12 +321,10 @@ def custom_kernel(tma_x, tma_again, out_gmem, columns, panels, tiles):
     peer = rank ^ 1
 
     storage = memory.SmemAllocator().allocate(SharedStorage)
-    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES, TILE_M * TILE_N))
-    again_smem = storage.again.get_tensor(
-        stages_layout(TILE_M, TILE_N, AGAIN_STAGES, TILE_M * TILE_N)
-    )
-    mine_smem = storage.mine.get_tensor(stages_layout(TILE_M, 1, MINE_STAGES, TILE_M))
-    theirs_smem = storage.theirs.get_tensor(stages_layout(TILE_M, 1, THEIRS_STAGES, TILE_M))
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
+    again_smem = storage.again.get_tensor(stages_layout(TILE_M, TILE_N, AGAIN_STAGES))
+    mine_smem = storage.mine.get_tensor(stages_layout(TILE_M, 1, MINE_STAGES))
+    theirs_smem = storage.theirs.get_tensor(stages_layout(TILE_M, 1, THEIRS_STAGES))
     theirs_peer = at_peer(theirs_smem, peer)
 
     x_ring = pipeline.PipelineTmaAsync.create(
@@ -559,11 +552,10 @@ def operand(name: str, tensor, dtype: str, dims: int, align: int):
 
 
 def custom(x, again, out, stream=None):
-    """Writes out from x, again.
+    """Writes out from x, again, on the current device.
 
-    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
-    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
-    the default stream.
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
     """
     operands = {
         "x": operand("x", x, "bfloat16", 2, X_ALIGN),
@@ -572,11 +564,7 @@ def custom(x, again, out, stream=None):
     }
     addresses, devices, shapes, row_strides = zip(*operands.values())
     m, n = shapes[0]
-    wanted = (
-        (m, n),
-        (m, n),
-        (m, n),
-    )
+    wanted = ((m, n), (m, n), (m, n))
     if shapes != wanted:
         raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
     if min(devices) < 0 or len(set(devices)) > 1:
@@ -611,8 +599,8 @@ def check(torch, m: int, n: int) -> bool:
     inputs["x"] = values.to(torch.bfloat16)[:m, :n]
     values = torch.randn((m, longer(n, AGAIN_ALIGN)), device="cuda")
     inputs["again"] = values.to(torch.bfloat16)[:m, :n]
-    around["out"] = torch.full((m + 1, longer(n, OUT_ALIGN)), float("nan"), device="cuda").to(
-        torch.bfloat16
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
     )
     outputs["out"] = around["out"][:m, :n]
     custom(inputs["x"], inputs["again"], outputs["out"])

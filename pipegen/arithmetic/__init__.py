@@ -30,6 +30,7 @@ from pipegen.arithmetic.registers import (
 from pipegen.arithmetic.release import OperandRelease
 from pipegen.arithmetic.sizes import (
     align_up,
+    exchange_bytes,
     operand_stage_bytes,
     order_barrier_bytes,
     ring_barrier_bytes,
@@ -50,6 +51,7 @@ __all__ = [
     "consumer_registers",
     "cp_async_producer_arrive_count",
     "elected_consumer_arrive_count",
+    "exchange_bytes",
     "fewest_store_buffers",
     "launch_registers",
     "most_accumulators",

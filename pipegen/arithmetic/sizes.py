@@ -36,3 +36,8 @@ def ring_barrier_bytes(stages: int) -> int:
     """Bytes of a ring's mbarriers: a full and an empty one for each stage, 8 B each
     (PTX, "Size and alignment of mbarrier object")."""
     return 2 * stages * MBARRIER_BYTES
+
+
+def exchange_bytes(rows: int, columns: int) -> int:
+    """Bytes of a tile's f32 sums, which the CTAs of split K read from each other's SMEM."""
+    return tile_bytes(rows, columns, 32)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
-import os
 import signal
 import sys
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from pipegen.cli.progress import Progress
 from pipegen.vocabulary import ARCH_ALIASES, ARCHS
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ Examples:
   pipegen check kernels --format github --require cute      in CI: a skip is a failure
 """
 
-# A progress bar is for a run that makes somebody wait.
-_PATIENCE_SECONDS = 1.0
 _DAY_SECONDS = 86400
 
 
@@ -63,9 +60,11 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     default="text", show_default=True,
 )  # fmt: skip
 @click.option(
-    "--level", type=click.Choice(["fresh", "compile"]), default="compile", show_default=True,
-    help="How far to check; fresh needs no DSL and takes a moment.",
+    "--level", type=click.Choice(["fresh", "compile", "verify"]), default="compile",
+    show_default=True,
+    help="How far to check; fresh needs no DSL and takes a moment, verify takes minutes.",
 )  # fmt: skip
+@click.option("--verify", is_flag=True, help="As --level verify: run CuTe kernels on the CPU.")
 @click.option("--pristine", is_flag=True, help="An edited file is a finding, too.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Modules to compile at once. [default: the cores]"
@@ -97,6 +96,7 @@ def command(
     paths: tuple[Path, ...],
     output: str,
     level: "Level",
+    verify: bool,
     pristine: bool,
     jobs: int | None,
     timeout: float,
@@ -129,8 +129,9 @@ def command(
     -           has no pipegen header, or its description is wrong
 
     Exit code 1: a module is stale, missing, orphaned or conflicted, does not compile, spills
-    registers, has its wgmma serialized, or does not fit in SMEM; with --pristine also if it is
-    edited. 2: the input is wrong. 130: stopped with Ctrl-C.
+    registers, has its wgmma serialized, or does not fit in SMEM; with --verify if the emulator
+    finds something (see `pipegen verify`); with --pristine also if it is edited. 2: the
+    input is wrong. 130: stopped with Ctrl-C.
     """
     from pipegen.compiling.cache import default_folder
     from pipegen.compiling.checking import check
@@ -139,7 +140,7 @@ def command(
     project = find_project()
     signal.signal(signal.SIGTERM, _stop)
     try:
-        with _Progress() as progress:
+        with Progress() as progress:
             report = check(
                 paths,
                 cache_folder=None if no_cache else default_folder(),
@@ -151,7 +152,7 @@ def command(
                 exclude=exclude,
                 project=project,
                 versions=_wanted(with_, project, versions),
-                level=level,
+                level="verify" if verify else level,
                 pristine=pristine,
             )
     except KeyboardInterrupt:
@@ -205,50 +206,3 @@ def _print(report: "Report", output: str) -> None:
         out.print(rich_table(report))
     for line in closing_lines(report):
         out.print(line, markup=False)
-
-
-class _Progress:
-    """A progress bar on standard error, in a terminal, once the run takes a second; none in CI."""
-
-    def __init__(self) -> None:
-        self._wanted = sys.stderr.isatty() and not os.environ.get("CI")
-        self._timer = threading.Timer(_PATIENCE_SECONDS, self._begin)
-        self._lock = threading.Lock()
-        self._state = ("", 0, 0)
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> "_Progress":
-        if self._wanted:
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._wanted = False
-            if self._bar is not None:
-                self._bar.stop()
-
-    def show(self, what: str, done: int, total: int) -> None:
-        """Say how far the run is."""
-        with self._lock:
-            self._state = (what, done, total)
-            self._update()
-
-    def _begin(self) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with self._lock:
-            if self._wanted:
-                self._bar = Progress(console=Console(stderr=True), transient=True)
-                self._task = self._bar.add_task("", total=None)
-                self._update()
-                self._bar.start()
-
-    def _update(self) -> None:
-        if self._bar is not None:
-            what, done, total = self._state
-            self._bar.update(self._task, description=what, completed=done, total=total)

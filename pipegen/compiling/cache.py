@@ -116,6 +116,13 @@ def compile_key(module: Module) -> str:
     )
 
 
+def verify_key(module: Module, options: str) -> str:
+    """Everything that decides what the emulator finds in a module: it, the sizes, the machine."""
+    return key_of(
+        compile_key(module), options, _sources(_PACKAGE, "**/*.py", "**/*.c", "**/*.toml")
+    )
+
+
 def _imported(module: Module) -> Iterable[str]:
     """Names and digests of the files beside a module that it imports, and that those import."""
     folder = module.path.parent

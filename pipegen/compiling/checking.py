@@ -18,6 +18,7 @@ from pipegen.compiling.pool import compile_all, default_jobs
 from pipegen.compiling.project_check import Checked, freshness, whole_project
 from pipegen.compiling.result import CompileResult
 from pipegen.compiling.worker import DEFAULT_TIMEOUT
+from pipegen.emulator.verifying import Verified, applies_to, verify_all
 from pipegen.errors import Problem
 from pipegen.report import ModuleReport, Report, Skip
 from pipegen.searching import Found
@@ -25,7 +26,7 @@ from pipegen.vendor.project import Project
 
 # What is being done, how many are done, of how many.
 Progress = Callable[[str, int, int], None]
-Level = Literal["fresh", "compile"]
+Level = Literal["fresh", "compile", "verify"]
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
@@ -72,14 +73,19 @@ def check(
     reports = _judged(found, modules, fresh, pristine)
     compiled: dict[Path, CompileResult] = {}
     columns: list[Column] = []
-    if level == "compile":
+    verified: dict[Path, Verified] = {}
+    if level != "fresh":
         # Text with the marks of a conflict is no Python: its state says all there is to say.
         torn = {r.path for r in reports if r.fresh and r.fresh.state == "conflicted"}
         work = [module for path, module in modules.items() if path not in torn]
         compiled = _compile(work, cache_folder, jobs, timeout, progress)
         columns = _matrix(versions, work, problems, cache_folder, jobs, timeout, progress)
+        if level == "verify":
+            # What does not compile has nothing to run.
+            sound = [module for module in work if compiled[module.path].status == "ok"]
+            verified = _verify(sound, cache_folder, jobs, progress)
     return Report(
-        [replace(report, compiled=compiled.get(report.path)) for report in reports],
+        [replace(r, compiled=compiled.get(r.path), verified=verified.get(r.path)) for r in reports],
         _skips(modules, compiled, require),
         problems,
         columns,
@@ -144,6 +150,28 @@ def _compile(
         state=dsl,
     )
     return {module.path: result for module, result in zip(modules, results, strict=True)}
+
+
+def _verify(
+    modules: Sequence[Module], cache_folder: Path | None, jobs: int | None, progress: Progress
+) -> dict[Path, Verified]:
+    """What the emulator says of the modules that it can run.
+
+    It takes seconds to minutes a module where compiling takes one second, so that it is asked for
+    and is no part of a check by default. Its price is kept down: each size computes once, the other
+    schedules run the protocol alone, and a verdict is kept until the module, the compiler or
+    pipegen changes.
+    """
+    work = [module for module in modules if applies_to(module)]
+    done = itertools.count(1)
+    progress("verifying", 0, len(work))
+    verdicts = verify_all(
+        work,
+        cache_folder,
+        jobs or default_jobs(),
+        on_done=lambda module, _: progress(f"verified {module.path.name}", next(done), len(work)),
+    )
+    return {module.path: verdict for module, verdict in zip(work, verdicts, strict=True)}
 
 
 def _matrix(

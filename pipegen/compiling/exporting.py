@@ -8,12 +8,14 @@ file, run with the module's path.
 import contextlib
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from pipegen.compiling.installed import dsl
 from pipegen.compiling.module import Module
-from pipegen.compiling.process import run
-from pipegen.compiling.worker import compile_environment, last_lines
+from pipegen.compiling.process import Outcome, run
+from pipegen.compiling.result import CompileResult
+from pipegen.compiling.worker import compile_environment, judged, last_lines
 from pipegen.errors import InputError, Problem
 from pipegen.vendor.header import read_header
 
@@ -39,6 +41,25 @@ def export(module: Module, output: Path, timeout: float) -> tuple[Path, Path]:
     if not state.usable:
         raise InputError(f"exporting needs the CuTe DSL: {state.reason}; {state.command}")
     name = module.path.stem
+    _, outcome, contents = compile_object(module, timeout)
+    if len(contents) < 2:
+        why = "took too long" if outcome.returncode is None else "was not exported"
+        raise InputError(Problem(f"{why}. {last_lines(outcome.output)}", file=str(module.path)))
+    if not contents[0].startswith(_ELF):
+        raise InputError(Problem("was exported as no object file", file=str(module.path)))
+    targets = output / f"{name}.o", output / f"{name}.h"
+    _write(output, dict(zip(targets, contents, strict=True)))
+    return targets
+
+
+def compile_object(
+    module: Module, timeout: float, cancel: threading.Event | None = None
+) -> tuple[CompileResult, Outcome, list[bytes]]:
+    """Compile a CuTe module once: the verdict, the process' end, and the object and its header.
+
+    The last is empty if there is none. Needs no GPU, and uses none.
+    """
+    name = module.path.stem
     with tempfile.TemporaryDirectory(prefix="pipegen-export-") as place:
         folder = Path(place)
         (folder / "dump").mkdir()
@@ -48,17 +69,12 @@ def export(module: Module, output: Path, timeout: float) -> tuple[Path, Path]:
             compile_environment(module, folder / "dump", folder),
             folder,
             timeout,
+            cancel,
         )
         made = [folder / "out" / f"{name}{suffix}" for suffix in (".o", ".h")]
-        if outcome.returncode != 0 or not all(path.is_file() for path in made):
-            why = "took too long" if outcome.returncode is None else "was not exported"
-            raise InputError(Problem(f"{why}. {last_lines(outcome.output)}", file=str(module.path)))
-        contents = [path.read_bytes() for path in made]
-    if not contents[0].startswith(_ELF):
-        raise InputError(Problem("was exported as no object file", file=str(module.path)))
-    targets = output / made[0].name, output / made[1].name
-    _write(output, dict(zip(targets, contents, strict=True)))
-    return targets
+        whole = outcome.returncode == 0 and all(path.is_file() for path in made)
+        contents = [path.read_bytes() for path in made] if whole else []
+        return judged(module, outcome, folder / "dump", timeout), outcome, contents
 
 
 def _write(folder: Path, files: dict[Path, bytes]) -> None:

@@ -17,7 +17,13 @@ from pipegen.compiling.module import Module
 from pipegen.compiling.process import Outcome, describe_signal, run
 from pipegen.compiling.ptxas import PtxasReport, parse_ptxas, plain
 from pipegen.compiling.result import CompileResult, Kernel
-from pipegen.compiling.schedule import VERIFIER, read_schedules, remarks, schedule_failure
+from pipegen.compiling.schedule import (
+    VERIFIER,
+    Schedule,
+    read_schedules,
+    remarks,
+    schedule_failure,
+)
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX
 
 DEFAULT_TIMEOUT = 120.0
@@ -56,18 +62,35 @@ def compile_module(
             timeout,
             cancel,
         )
-        found = read_schedules(schedules)
-        if module.schedules_tasks and (why := schedule_failure(found, outcome)):
-            return CompileResult("schedule", why, seconds=outcome.seconds, schedules=found)
-        failure = _failure(outcome, timeout)
-        if failure:
-            return failure
-        read = _read_cute if module.dsl == "cute" else _read_pallas
-        verdict = replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
-        if not module.schedules_tasks:
-            return verdict
-        advisories = (*verdict.advisories, *remarks(found, module.text))
-        return replace(verdict, schedules=found, advisories=advisories)
+        return judged(module, outcome, dump, timeout, read_schedules(schedules))
+
+
+def judged(
+    module: Module,
+    outcome: Outcome,
+    dump: Path,
+    timeout: float,
+    schedules: tuple[Schedule, ...] | None = None,
+) -> CompileResult:
+    """The verdict on a compiler's run, on what it left in `dump`, and on its schedules.
+
+    `schedules` is None where they were not looked at, as in an export.
+    """
+    if (
+        schedules is not None
+        and module.schedules_tasks
+        and (why := schedule_failure(schedules, outcome))
+    ):
+        return CompileResult("schedule", why, seconds=outcome.seconds, schedules=schedules)
+    failure = _failure(outcome, timeout)
+    if failure:
+        return failure
+    read = _read_cute if module.dsl == "cute" else _read_pallas
+    verdict = replace(_verdict(module, read(dump, outcome.output)), seconds=outcome.seconds)
+    if schedules is None or not module.schedules_tasks:
+        return verdict
+    advisories = (*verdict.advisories, *remarks(schedules, module.text))
+    return replace(verdict, schedules=schedules, advisories=advisories)
 
 
 def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:

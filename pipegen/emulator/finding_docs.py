@@ -32,6 +32,11 @@ def finding_docs() -> tuple[FindingDoc, ...]:
     return tuple(sorted(found, key=lambda each: each.code))
 
 
+def name_of(code: str) -> str:
+    """The name of a finding's code, or nothing if there is no such code."""
+    return {each.code: each.name for each in finding_docs()}.get(code, "")
+
+
 def code_of(kind: str) -> str:
     """The code of the machine's word for a finding; KeyError for one without a page."""
     return {each.name: each.code for each in finding_docs()}[kind]

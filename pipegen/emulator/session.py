@@ -3,13 +3,16 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pipegen.emulator.capture.capture import Capture
 from pipegen.emulator.capture.device import Device, make_device
 from pipegen.emulator.capture.hooks import hooked, session_arch
+from pipegen.emulator.finding_docs import code_of
+from pipegen.emulator.findings import Finding
 from pipegen.emulator.launch import Launch
+from pipegen.emulator.machine import Limits, Policy, Result, run
 from pipegen.errors import InputError
 
 # The launch library has one listener.
@@ -78,3 +81,61 @@ def captured_launches(
     """Launches are recorded and not executed: outputs keep what was in them."""
     with capturing(lambda launch: None, arch, sms, source) as session:
         yield session
+
+
+class EmulationError(Exception):
+    """A kernel was run and something is wrong with it. `findings`: all that the machine found."""
+
+    def __init__(self, launch: Launch, findings: Sequence[Finding]) -> None:
+        self.launch = launch
+        self.findings = tuple(findings)
+        told = []
+        for finding in self.findings:
+            told.append(f"{code_of(finding.kind)} {finding.kind}: {finding.message}")
+            told += [f"    at {place}" for place in finding.places]
+        super().__init__("\n".join([f"kernel {launch.kernel}", *told]))
+
+
+class Emulation(Session):
+    """A session that executes. `results`: what the machine said of each launch, in order."""
+
+    def __init__(self, capture: Capture, results: Sequence[Result]) -> None:
+        super().__init__(capture)
+        self._results = results
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return tuple(self._results)
+
+
+@contextmanager
+def emulator(
+    arch: str | None = None,
+    *,
+    sms: int | None = None,
+    seed: int = 0,
+    policy: Policy = "random",
+    sync_only: bool = False,
+    limits: Limits | None = None,
+) -> Iterator[Emulation]:
+    """Launches of CuTe DSL kernels compiled in the block run on the CPU, on the CPU's arrays.
+
+    `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH. `sms`: how many SMs the GPU claims, None
+    for the real one's. `seed` picks the order of warps, `policy` when asynchronous operations
+    complete ("late", "early" or "random"); a kernel that is right is right under all of them.
+    `sync_only` runs the protocol without the data: several times faster, and outputs are undefined.
+
+    A launch during which anything is found raises EmulationError, which has every finding with its
+    code (`pipegen explain CODE`) and lines. InputError if the emulator cannot start, PtxError for
+    an instruction that it does not know.
+    """
+    results: list[Result] = []
+
+    def execute(launch: Launch) -> None:
+        result = run(launch, seed=seed, late=policy, sync_only=sync_only, limits=limits)
+        results.append(result)
+        if result.findings:
+            raise EmulationError(launch, result.findings)
+
+    with capturing(execute, arch, sms) as session:
+        yield Emulation(session._capture, results)

@@ -1,50 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel families: what plans the kernels of a template, their defaults and their rules.
 
-A family is what its templates share. selection.toml names each template's family.
+A family is what its templates share. selection.toml names each template's family. What only one
+family needs is imported when that family is used: nobody waits for the others.
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pipegen.description import KernelDescription
-from pipegen.planning.custom.plan import fill_custom, plan_custom
-from pipegen.planning.custom.product_plan import fill_products, plan_products
-from pipegen.planning.gemm_cp_async_defaults import fill_gemm_cp_async
-from pipegen.planning.gemm_defaults import fill_gemm
-from pipegen.planning.gemm_pallas_defaults import fill_gemm_pallas
-from pipegen.planning.gemm_rowsum_sm100 import plan_gemm_rowsum_sm100
-from pipegen.planning.gemm_sm90_cp_async import plan_gemm_sm90_cp_async
-from pipegen.planning.gemm_sm90_cute import plan_gemm_sm90_cute
-from pipegen.planning.gemm_sm90_pallas import plan_gemm_sm90_pallas
-from pipegen.planning.gemm_sm90_pallas_call import fill_pallas_call, plan_gemm_sm90_pallas_call
-from pipegen.planning.gemm_sm90_pingpong import plan_gemm_sm90_pingpong
-from pipegen.planning.gemm_sm100_cute import plan_gemm_sm100_cute
-from pipegen.planning.gemm_sm100_pallas import plan_gemm_sm100_pallas
-from pipegen.planning.mixed_defaults import fill_mixed
-from pipegen.planning.mixed_sm90_cute import plan_mixed_sm90_cute
-from pipegen.planning.mixed_sm90_pallas import plan_mixed_sm90_pallas
-from pipegen.planning.mixed_sm100_cute import plan_mixed_sm100_cute
 from pipegen.planning.model import Plan
 from pipegen.planning.release import RELEASE_KEYS
-from pipegen.planning.rows.defaults import fill_reduce_pallas, fill_stream_pallas
-from pipegen.planning.rows.plan import plan_rows
-from pipegen.planning.stream.defaults import fill_stream
-from pipegen.planning.stream.plan import plan_stream_tma
-from pipegen.planning.stream.threads import plan_stream_threads
-from pipegen.planning.stream.threads_sizes import fill_stream_threads
-from pipegen.planning.task_scheduling.gemm_sm90 import plan_ts_gemm_sm90
-from pipegen.planning.task_scheduling.gemm_sm100 import plan_ts_gemm_sm100
-from pipegen.planning.task_scheduling.stream import plan_ts_stream
-from pipegen.planning.task_scheduling.stream_sizes import fill_ts_stream
 from pipegen.planning.variants import template_of
 
 # What the user gave, the same with its defaults, the module's name, the template's file.
 Planner = Callable[[KernelDescription, KernelDescription, str, str], Plan]
 
 GEMM_RULES = frozenset(
-    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403")
+    ("PG104", "PG105", "PG107", "PG201", "PG203", "PG204", "PG205", "PG401", "PG403", "PG404")
 )
 GEMM_SM100_RULES = GEMM_RULES | {"PG241", "PG242", "PG411"}
 MIXED_RULES = frozenset(
@@ -58,6 +33,16 @@ STREAM_RULES = frozenset(("PG210", "PG211", "PG212", "PG213", "PG214"))
 TS_STREAM_RULES = frozenset(("PG210", "PG212", "PG290", "PG291", "PG292"))
 ROWS_RULES = frozenset(("PG210", "PG280", "PG281", "PG282", "PG283"))
 STREAM_THREADS_RULES = STREAM_RULES | {"PG216", "PG217", "PG218"}
+
+
+def later(module: str, name: str) -> Callable[..., Any]:
+    """A function of pipegen.planning, whose module is imported when it is first called."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(f"pipegen.planning.{module}"), name)(*arguments)
+
+    call.__name__, call.__module__ = name, f"pipegen.planning.{module}"
+    return call
 
 
 @dataclass(frozen=True)
@@ -74,72 +59,147 @@ class Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_gemm_sm90_cute),
+    "gemm_sm90": Family(
+        ("producer", "consumer"),
+        GEMM_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm90_cute", "plan_gemm_sm90_cute"),
+    ),
     "gemm_sm90_cp_async": Family(
         ("producer", "consumer"),
         GEMM_RULES | {"PG221", "PG222"},
-        fill_gemm_cp_async,
-        plan_gemm_sm90_cp_async,
+        later("gemm_cp_async_defaults", "fill_gemm_cp_async"),
+        later("gemm_sm90_cp_async", "plan_gemm_sm90_cp_async"),
     ),
     "gemm_sm90_pingpong": Family(
-        ("producer", "consumer"), GEMM_RULES | {"PG230"}, fill_gemm, plan_gemm_sm90_pingpong
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG230"},
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm90_pingpong", "plan_gemm_sm90_pingpong"),
+    ),
+    "gemm_sm90_split_k": Family(
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG206"},
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm90_split_k", "plan_gemm_sm90_split_k"),
     ),
     "gemm_sm100": Family(
-        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+        ("tma", "mma", "epilogue"),
+        GEMM_SM100_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm100_cute", "plan_gemm_sm100_cute"),
     ),
     "gemm_sm100_clc": Family(
-        ("tma", "mma", "epilogue", "scheduler"), GEMM_SM100_RULES, fill_gemm, plan_gemm_sm100_cute
+        ("tma", "mma", "epilogue", "scheduler"),
+        GEMM_SM100_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm100_cute", "plan_gemm_sm100_cute"),
     ),
     "gemm_rowsum_sm100": Family(
         ("tma", "mma", "epilogue", "statistic"),
         GEMM_SM100_RULES | {"PG260"},
-        fill_gemm,
-        plan_gemm_rowsum_sm100,
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_rowsum_sm100", "plan_gemm_rowsum_sm100"),
     ),
     "gemm_sm90_pallas": Family(
         ("producer", "consumer"),
         GEMM_RULES | {"PG223", "PG301"},
-        fill_gemm_pallas,
-        plan_gemm_sm90_pallas,
+        later("gemm_pallas_defaults", "fill_gemm_pallas"),
+        later("gemm_sm90_pallas", "plan_gemm_sm90_pallas"),
         RELEASE_KEYS | {"role.consumer.split", "role.producer.memory_thread_idx"},
     ),
     "gemm_sm100_pallas": Family(
         ("tma", "mma", "epilogue"),
         GEMM_RULES | {"PG242", "PG243"},
-        fill_gemm,
-        plan_gemm_sm100_pallas,
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm100_pallas", "plan_gemm_sm100_pallas"),
     ),
     "gemm_sm90_pallas_call": Family(
-        ("producer", "consumer"), GEMM_RULES, fill_pallas_call, plan_gemm_sm90_pallas_call
+        ("producer", "consumer"),
+        GEMM_RULES,
+        later("gemm_sm90_pallas_call", "fill_pallas_call"),
+        later("gemm_sm90_pallas_call", "plan_gemm_sm90_pallas_call"),
     ),
-    "stream_tma": Family(("producer", "consumer"), STREAM_RULES, fill_stream, plan_stream_tma),
+    "stream_tma": Family(
+        ("producer", "consumer"),
+        STREAM_RULES,
+        later("stream.defaults", "fill_stream"),
+        later("stream.plan", "plan_stream_tma"),
+    ),
     "stream_threads": Family(
-        ("producer", "consumer"), STREAM_THREADS_RULES, fill_stream_threads, plan_stream_threads
+        ("producer", "consumer"),
+        STREAM_THREADS_RULES,
+        later("stream.threads_sizes", "fill_stream_threads"),
+        later("stream.threads", "plan_stream_threads"),
     ),
-    "ts_gemm_sm90": Family(("producer", "consumer"), GEMM_RULES, fill_gemm, plan_ts_gemm_sm90),
+    "custom": Family(
+        (), CUSTOM_RULES, later("custom.plan", "fill_custom"), later("custom.plan", "plan_custom")
+    ),
+    "custom_products": Family(
+        (),
+        PRODUCT_RULES,
+        later("custom.product_plan", "fill_products"),
+        later("custom.product_plan", "plan_products"),
+    ),
+    "custom_pallas": Family(
+        (),
+        CUSTOM_RULES | {"PG277"},
+        later("custom.plan", "fill_custom"),
+        later("custom.plan", "plan_custom"),
+    ),
+    "stream_pallas": Family(
+        ("producer", "consumer"),
+        ROWS_RULES,
+        later("rows.defaults", "fill_stream_pallas"),
+        later("rows.plan", "plan_rows"),
+    ),
+    "reduce_pallas": Family(
+        ("producer", "consumer"),
+        ROWS_RULES,
+        later("rows.defaults", "fill_reduce_pallas"),
+        later("rows.plan", "plan_rows"),
+    ),
+    "ts_gemm_sm90": Family(
+        ("producer", "consumer"),
+        GEMM_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("task_scheduling.gemm_sm90", "plan_ts_gemm_sm90"),
+    ),
     "ts_gemm_sm100": Family(
-        ("tma", "mma", "epilogue"), GEMM_SM100_RULES, fill_gemm, plan_ts_gemm_sm100
+        ("tma", "mma", "epilogue"),
+        GEMM_SM100_RULES,
+        later("gemm_defaults", "fill_gemm"),
+        later("task_scheduling.gemm_sm100", "plan_ts_gemm_sm100"),
     ),
     "ts_gemm_sm100_clc": Family(
         ("tma", "mma", "epilogue", "scheduler"),
         GEMM_SM100_RULES,
-        fill_gemm,
-        plan_ts_gemm_sm100,
+        later("gemm_defaults", "fill_gemm"),
+        later("task_scheduling.gemm_sm100", "plan_ts_gemm_sm100"),
     ),
-    "ts_stream": Family(("producer", "consumer"), TS_STREAM_RULES, fill_ts_stream, plan_ts_stream),
-    "custom": Family((), CUSTOM_RULES, fill_custom, plan_custom),
-    "custom_products": Family((), PRODUCT_RULES, fill_products, plan_products),
-    "custom_pallas": Family((), CUSTOM_RULES | {"PG277"}, fill_custom, plan_custom),
-    "stream_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_stream_pallas, plan_rows),
-    "reduce_pallas": Family(("producer", "consumer"), ROWS_RULES, fill_reduce_pallas, plan_rows),
+    "ts_stream": Family(
+        ("producer", "consumer"),
+        TS_STREAM_RULES,
+        later("task_scheduling.stream_sizes", "fill_ts_stream"),
+        later("task_scheduling.stream", "plan_ts_stream"),
+    ),
     "mixed_gemm_sm90": Family(
-        ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_cute
+        ("producer", "consumer"),
+        MIXED_RULES,
+        later("mixed_defaults", "fill_mixed"),
+        later("mixed_sm90_cute", "plan_mixed_sm90_cute"),
     ),
     "mixed_gemm_sm90_pallas": Family(
-        ("producer", "consumer"), MIXED_RULES, fill_mixed, plan_mixed_sm90_pallas
+        ("producer", "consumer"),
+        MIXED_RULES,
+        later("mixed_defaults", "fill_mixed"),
+        later("mixed_sm90_pallas", "plan_mixed_sm90_pallas"),
     ),
     "mixed_gemm_sm100": Family(
-        ("tma", "mma", "transform", "epilogue"), MIXED_RULES, fill_mixed, plan_mixed_sm100_cute
+        ("tma", "mma", "transform", "epilogue"),
+        MIXED_RULES,
+        later("mixed_defaults", "fill_mixed"),
+        later("mixed_sm100_cute", "plan_mixed_sm100_cute"),
     ),
 }
 

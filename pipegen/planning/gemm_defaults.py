@@ -51,7 +51,9 @@ def fill_gemm(data: dict[str, Any]) -> None:
         asked = {"warpgroups": 1}  # one warpgroup has the tile to itself
     _fill_tile(tile, asked, style, 2 if dtype["promote_every"] else 1, DTYPE[dtype["a"]].bits)
     if data["cluster"]["shape"] is None:
-        wide = backend == "cute" or data["cluster"]["cta_group"] == 2
+        # With split K the CTAs of a cluster share a tile already, and the tiles are few.
+        whole = backend == "cute" and data["scheduler"]["split_k"] == 1
+        wide = whole or data["cluster"]["cta_group"] == 2
         data["cluster"]["shape"] = (2, 1) if wide else (1, 1)
     if data["scheduler"]["raster_group"] is None:
         data["scheduler"]["raster_group"] = 8

@@ -33,9 +33,11 @@ MAX_STORE_BUFFERS = 4
 EPILOGUE_COLUMNS = (32, 16)
 
 
-def epilogue_tile(tile_m: int, tile_n: int, warpgroups: int) -> tuple[int, int]:
+def epilogue_tile(
+    tile_m: int, tile_n: int, warpgroups: int, choices: tuple[int, ...] = EPILOGUE_COLUMNS
+) -> tuple[int, int]:
     """Rows and columns that the consumers hand to TMA at once: 64 rows for each warpgroup."""
-    columns = next((c for c in EPILOGUE_COLUMNS if tile_n % c == 0), tile_n)
+    columns = next((c for c in choices if tile_n % c == 0), tile_n)
     return min(tile_m, 64 * warpgroups), columns
 
 
@@ -75,12 +77,14 @@ def cute_budget(description: KernelDescription, warpgroups: int) -> SmemBudget:
     a_bytes, b_bytes = operand_stage_bytes((m, rows, k), a_bits, b_bits)
     # A warpgroup reads 64 rows of wgmma's accumulator, but all 128 lanes of TMEM.
     sharing = 2 * warpgroups if tmem else tile_warpgroups(description, warpgroups)
-    epi_m, epi_n = epilogue_tile(m, n, sharing)
+    split_k = description.scheduler.split_k
+    # The CTAs of split K share the tile by its subtiles: the narrowest ones are shared best.
+    epi_m, epi_n = epilogue_tile(m, n, sharing, EPILOGUE_COLUMNS[-1 if split_k > 1 else 0 :])
     other_bytes = (
         tmem_bytes(description) + scheduler_bytes(description) if tmem else turn_bytes(description)
     )
     buffer_bytes = tile_bytes(epi_m, epi_n, DTYPE[str(description.dtype.out)].bits)
-    subtiles = -(-m // epi_m) * -(-n // epi_n)
+    subtiles = -(-(-(-m // epi_m) * -(-n // epi_n)) // max(1, split_k))
     capacity = HARDWARE[description.kernel.arch].smem_per_block
     stages, buffers = pipelines["mainloop"].stages, pipelines["epilogue"].stages
     operands = (a_bytes, b_bytes)

@@ -10,7 +10,7 @@ from pipegen.arithmetic import SmemSplit
 class SmemBudget:
     """What must fit in `capacity`, and the split that the description asks for.
 
-    `subtiles` are the stores that empty one accumulator; `buffer_choices` the numbers of store
+    `subtiles` are a CTA's stores for one output tile; `buffer_choices` the numbers of store
     buffers that can be had beside the chosen stages.
     """
 

@@ -2,11 +2,11 @@
 """The rules that a description must keep. One module a rule; its docstring is the documentation."""
 
 import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
@@ -43,22 +43,49 @@ def all_rules() -> tuple[Rule, ...]:
     A rule is a module `pgNNN_name` with a docstring and `check`; `DERIVED = True` if it is derived,
     `ALWAYS = True` if it holds without a template, and `GENERAL = True` if for every family.
     """
-    rules = []
-    for info in pkgutil.iter_modules(__path__):
-        if match := re.fullmatch(r"(pg\d{3})_(\w+)", info.name):
-            module = importlib.import_module(f"{__name__}.{info.name}")
-            rules.append(
-                Rule(
-                    code=match[1].upper(),
-                    name=match[2].replace("_", "-"),
-                    doc=str(module.__doc__),
-                    check=module.check,
-                    derived=getattr(module, "DERIVED", False),
-                    always=getattr(module, "ALWAYS", False),
-                    general=getattr(module, "GENERAL", False),
-                )
-            )
-    return tuple(sorted(rules, key=lambda rule: rule.code))
+    return tuple(map(_rule, _files()))
+
+
+def rules_of(codes: frozenset[str] | None) -> list[Rule]:
+    """The rules to ask, in order: those that always hold and, where a family wants `codes`, these
+    and the general ones. No other rule's module is imported: most belong to other families."""
+    wanted = [
+        name
+        for name, flags in _files().items()
+        if "ALWAYS" in flags or (codes is not None and ("GENERAL" in flags or _code(name) in codes))
+    ]
+    return list(map(_rule, wanted))
+
+
+@cache
+def _files() -> dict[str, frozenset[str]]:
+    """The rules' module names in the order of their codes, and the flags that each one's text has.
+
+    Read from the text, because importing all takes longer than the rest of `pipegen new`.
+    """
+    flags = {}
+    for path in sorted(Path(__file__).parent.glob("pg[0-9][0-9][0-9]_*.py")):
+        found = re.findall(r"^(ALWAYS|GENERAL) = True$", path.read_text("utf-8"), re.MULTILINE)
+        flags[path.stem] = frozenset(found)
+    return flags
+
+
+def _code(name: str) -> str:
+    return name.partition("_")[0].upper()
+
+
+@cache
+def _rule(name: str) -> Rule:
+    module = importlib.import_module(f"{__name__}.{name}")
+    return Rule(
+        code=_code(name),
+        name=name.partition("_")[2].replace("_", "-"),
+        doc=str(module.__doc__),
+        check=module.check,
+        derived=getattr(module, "DERIVED", False),
+        always=getattr(module, "ALWAYS", False),
+        general=getattr(module, "GENERAL", False),
+    )
 
 
 def find_problems(
@@ -76,10 +103,7 @@ def find_problems(
     problems: list[Problem] = []
     seen: set[str] = set(broken_keys)
     family = family_of(resolved)
-    for rule in all_rules():
-        holds = family is not None and (rule.general or rule.code in family.rules)
-        if not (holds or rule.always):
-            continue
+    for rule in rules_of(family.rules if family else None):
         if rule.derived and any(key.startswith(_COMPUTED_FROM) for key in seen):
             continue
         found = [p for p in rule.check(resolved) if p.key not in seen]

@@ -2,7 +2,7 @@
 """An option must be one that the kernel's template writes.
 
 What it checks
-    tiles, work_tiles, consumers, gather, alignment, try_ahead, defer_sync, expected_tx,
+    tiles, work_tiles, consumers, split_k, gather, alignment, try_ahead, defer_sync, expected_tx,
     advance_on_wait, lanes, integration and the producer's warps: each at its usual value, or at one
     that the template lists.
 
@@ -46,8 +46,11 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         allowed = template.values(option)
         if value in allowed or option == "cluster.cta_group":  # rule PG402 says more about it
             continue
-        why = f"the {kernel.op} on {kernel.arch} that comes nearest has no such option"
         variants = kernels()[kernel.op, kernel.backend, kernel.arch, str(kernel.style)]
+        offered = {choice for variant in variants for choice in variant.values(option)}
+        if option == "scheduler.split_k" and len(offered) > 1 and value not in offered:
+            continue  # a number out of range: rule PG404 says which
+        why = f"the {kernel.op} on {kernel.arch} that comes nearest has no such option"
         if any(value in variant.values(option) for variant in variants):
             why = f"it does not go with {assignments(conflicts(description, option))}"
         elif elsewhere := _elsewhere(description, option, value):
@@ -63,14 +66,15 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 
 
 def _elsewhere(description: KernelDescription, option: str, value: object) -> str:
-    """Where a kernel has the option: the op on another architecture, else another op on this."""
+    """Where a kernel has the option: the op in another style, else on another architecture, else
+    another op on this one."""
     kernel = description.kernel
     having = {
-        (op, arch)
-        for (op, backend, arch, _), variants in kernels().items()
+        (op, arch, style)
+        for (op, backend, arch, style), variants in kernels().items()
         if backend == kernel.backend and any(value in each.values(option) for each in variants)
     }
-    for op, arch in sorted(having):
+    for op, arch, style in sorted(having, key=lambda each: (each[1] != kernel.arch, each)):
         if op == kernel.op:
-            return f"that on {arch}"
-    return next((f"a {op} on {arch}" for op, arch in sorted(having) if arch == kernel.arch), "")
+            return f"that on {arch}" if arch != kernel.arch else f'style = "{style}"'
+    return next((f"a {op} on {arch}" for op, arch, _ in sorted(having) if arch == kernel.arch), "")

@@ -123,6 +123,12 @@ HOPPER_GEMM = (  # gemm_sm90_c2x1: four stages, two CTAs that share B by multica
         "$L__BB0_10:\n mov.b32 %r330, 1;",
     ),
     _mutant("B goes where A lies", "race", r"\[(%r\d+)\+66560\]", r"[\1+1024]"),
+    _mutant(
+        "accumulators read too soon",
+        "accumulator-in-flight",
+        r"(wgmma\.wait_group\.sync\.aligned \t)0;",
+        r"\g<1>1;",
+    ),
     _without_end("neither tail nor exit barrier"),
 )
 

@@ -195,3 +195,52 @@ SECOND:
         for f in run(launch_of(body, data, threads=64), seed=seed).findings
     }
     assert "phase-wrap" in kinds
+
+
+def test_a_try_outside_a_loop_gives_up_when_nothing_else_can_happen():
+    """It fails, the warp goes on, and what it waited for later does not disturb it."""
+    body = """
+    mov.u32 %r1, %tid.x; shr.u32 %r7, %r1, 5; mov.b32 %r2, smem; setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra MEET;
+    mbarrier.init.shared.b64 [%r2], 1;
+MEET:
+    bar.sync 0;
+    setp.ne.u32 %p4, %r7, 0; @%p4 bra OTHER;
+    mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0;
+    selp.b32 %r3, 1, 5, %p2;
+    bar.sync 1, 64;
+    bra END;
+OTHER:
+    mov.b32 %r3, 9;
+    bar.sync 1, 64;
+    elect.sync %r4|%p3, -1; @!%p3 bra END;
+    mbarrier.arrive.shared.b64 _, [%r2];
+END:
+""" + store_by_lane("%r3")
+    out = np.zeros(64, np.uint32)
+    for seed in range(6):
+        assert run(launch_of(body, out, threads=64), seed=seed).findings == ()
+        assert out.tolist() == [5] * 32 + [9] * 32
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_without_data_a_branch_on_data_still_goes_the_right_way(control):
+    """A number that threads pass on through shared memory decides, or is only added up."""
+    use = "setp.ne.u32 %p3, %r4, 7; @%p3 bra END;" if control else "add.s32 %r5, %r4, 1;"
+    body = f"""
+    mov.u32 %r1, %tid.x; mov.b32 %r2, smem; setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra MEET;
+    mov.b32 %r3, 7; st.shared.b32 [%r2], %r3;
+MEET:
+    bar.sync 0;
+    ld.shared.b32 %r4, [%r2];
+    {use}
+    bar.sync 0;
+    bar.sync 0;
+END:
+"""
+    data = np.zeros(64, np.uint32)
+    full = run(launch_of(body, data, threads=64))
+    protocol = run(launch_of(body, data, threads=64), sync_only=True)
+    assert full.findings == protocol.findings == ()
+    assert full.instructions == protocol.instructions

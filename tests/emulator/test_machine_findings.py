@@ -55,6 +55,11 @@ def blackwell():
     return runs_of("gemm_sm100_clc_pair_c2x1", "sm_100a", sizes, "BLACKWELL_GEMM", sync=2)
 
 
+@pytest.fixture(scope="module")
+def cp_async():
+    return runs_of("gemm_sm90_cp_async", "sm_90a", (136, 264, 328), "CP_ASYNC_GEMM", schedules=1)
+
+
 @pytest.mark.parametrize("kernel", ["hopper", "blackwell"])
 def test_unbroken_kernels_are_right_and_clean(kernel, request):
     told = request.getfixturevalue(kernel)
@@ -86,8 +91,16 @@ def test_a_broken_blackwell_kernel_is_told(mutant, blackwell):
     assert mutant.kinds & set(blackwell["broken"][mutant.name]), blackwell["messages"][mutant.name]
 
 
-def test_a_deadlock_tells_who_waits_and_what_is_missing(hopper):
+def test_a_deadlock_tells_who_waits_and_what_is_missing(hopper, blackwell):
     text = hopper["messages"]["empty count one more"]
-    assert "CTA 0 warp 0 (at source line" in text
-    assert "waits for parity" in text
-    assert "with 16 of 17 arrivals; last signalled by mbarrier.arrive.shared::cluster.b64" in text
+    assert "Producer" in text
+    assert "(mainloop empty, stage 0 of 4), in phase 0 with 16 of 17 arrivals" in text
+    assert "last signalled by mbarrier.arrive.shared::cluster.b64 of " in text
+    text = blackwell["messages"]["accumulator count one more"]
+    assert "(accumulator empty, stage " in text
+    assert "MMA (CTA 0 warp 4) (at source line" in text
+
+
+@pytest.mark.parametrize("mutant", mutants.CP_ASYNC_GEMM, ids=lambda m: m.name)
+def test_a_broken_kernel_with_copies_of_threads_is_told(mutant, cp_async):
+    assert mutant.kinds & set(cp_async["broken"][mutant.name]), cp_async["messages"][mutant.name]

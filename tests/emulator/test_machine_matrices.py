@@ -135,7 +135,8 @@ def test_wgmma(operands, late):
 def test_wgmma_not_waited_for_leaves_nan(operands):
     data = np.concatenate([swizzled(each) for each in operands])
     out = np.zeros((128, 32), np.float32)
-    run(launch_of(wgmma_kernel(group=1), data, out, threads=128, smem=16384), late="late")
+    launch = launch_of(wgmma_kernel(group=1), data, out, threads=128, smem=16384)
+    assert {f.kind for f in run(launch, late="late").findings} == {"accumulator-in-flight"}
     assert np.isnan(out).all()
 
 
@@ -210,3 +211,33 @@ def test_tensor_memory_is_watched(operands, kind, change):
     out = np.zeros((128, 64), np.float32)
     launch = launch_of(tcgen05_kernel(**change), data, out, threads=128, smem=16400)
     assert kind in {f.kind for f in run(launch).findings}
+
+
+def test_mma_of_one_warp():
+    draw = np.random.default_rng(5)
+    a, b = to_bf16(draw.normal(size=(16, 16))), to_bf16(draw.normal(size=(8, 16)))
+    lane = np.arange(32)
+    given = np.zeros((32, 6), np.uint32)
+    for n in range(4):
+        row, k = lane // 4 + 8 * (n % 2), 2 * (lane % 4) + 8 * (n // 2)
+        given[:, n] = a[row, k].astype(np.uint32) | a[row, k + 1].astype(np.uint32) << 16
+    for n in range(2):
+        k = 2 * (lane % 4) + 8 * n
+        given[:, 4 + n] = b[lane // 4, k].astype(np.uint32) | (
+            b[lane // 4, k + 1].astype(np.uint32) << 16
+        )
+    loads = "".join(f"ld.global.b32 %r{10 + n}, [%d6+{4 * n}];" for n in range(6))
+    stores = "".join(f"st.global.b32 [%d6+{4 * n}], %r{20 + n};" for n in range(4))
+    body = (
+        "mov.u32 %r1, %tid.x; mul.wide.u32 %d5, %r1, 24; add.s64 %d6, %d0, %d5;"
+        + loads
+        + "mov.b32 %r5, 0f40000000; mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%r20, %r21, %r22, %r23}, {%r10, %r11, %r12, %r13}, {%r14, %r15}, {%r5, %r5, %r5, %r5};"
+        "mul.wide.u32 %d5, %r1, 16; add.s64 %d6, %d1, %d5;" + stores
+    )
+    out = np.zeros((32, 4), np.float32)
+    assert run(launch_of(body, given, out)).findings == ()
+    product = of_bf16(a).astype(np.float64) @ of_bf16(b).T.astype(np.float64) + 2
+    for n in range(4):
+        row, column = lane // 4 + 8 * (n // 2), 2 * (lane % 4) + n % 2
+        np.testing.assert_allclose(out[:, n], product[row, column], atol=1e-4)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_kernels import kernel, launch_of
 
+from pipegen.emulator.findings.naming import Names
 from pipegen.emulator.machine import run
 from pipegen.emulator.ptx import Instruction, PtxError, flow_of, parse, write
 
@@ -99,3 +100,36 @@ def test_what_is_not_known_is_named_with_its_line_and_nothing_runs(text, message
     assert message in str(error.value)
     wanted = next(n for n, line in enumerate(launch.ptx.splitlines(), 1) if line == text)
     assert error.value.line == wanted
+
+
+def test_roles_and_barriers_have_the_names_of_the_source(tmp_path):
+    source = tmp_path / "kernel.py"
+    source.write_text(
+        "def kernel():\n"
+        "    ring = pipeline.PipelineTmaAsync.create(\n"
+        "    alone = barrier()\n"
+        "    if warp == 0:\n"
+        "        # ---- Producer ----\n"
+        "        load()\n"
+        "    leave()\n"
+    )
+    lines = {"init": 2, "other": 3, "load": 6, "leave": 7}
+    inits = "mov.b32 %r1, 4; " + "mbarrier.init.shared.b64 [%r2], %r1; " * 2
+    body = (
+        f".loc 1 {lines['init']} 0\n{inits} setp.eq.b32 %p1, %r1, 0; {inits}\n"
+        f".loc 1 {lines['other']} 0\n elect.sync %r3|%p2, -1; mbarrier.init.shared.b64 [%r2], 1;\n"
+        f".loc 1 {lines['load']} 0\n bar.sync 0;\n.loc 1 {lines['leave']} 0\n bar.sync 1;\n"
+    )
+    instructions = list(parse(kernel(body, 0)).kernels[0].instructions)
+    names = Names(instructions, {1: str(source)})
+    inits_at = [n for n, i in enumerate(instructions) if i.opcode == "mbarrier"]
+    assert [names.barrier(at) for at in inits_at] == [
+        "ring full, stage 0 of 2",
+        "ring full, stage 1 of 2",
+        "ring empty, stage 0 of 2",
+        "ring empty, stage 1 of 2",
+        "alone",
+    ]
+    load, leave = (n for n, i in enumerate(instructions) if i.opcode == "bar")
+    assert names.role([(load, 1), (leave, 5)]) == "Producer"
+    assert names.role([(leave, 5)]) == ""

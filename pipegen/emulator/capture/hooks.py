@@ -92,8 +92,19 @@ def _dsls() -> list[Any]:
 def _hook_compiler(
     dsl: Any, capture: Capture, folder: str, patch: Callable[[Any, str, object], None]
 ) -> None:
-    """Link with our library, and keep each module's PTX beside its machine code."""
+    """Link with our library, and keep each module's PTX beside its machine code.
+
+    A host function that is called without `cute.compile` is compiled and run in one go: its
+    arguments are seen where their types are read.
+    """
     build = dsl._build_jit_function
+    read_types = dsl.generate_mlir_function_types
+
+    def typed(
+        func: Any, name: str, args: Any, kwargs: Any, sig: Any, *rest: Any, **more: Any
+    ) -> Any:
+        capture.calls({**dict(zip(sig.parameters, args, strict=False)), **kwargs})
+        return read_types(func, name, args, kwargs, sig, *rest, **more)
 
     def built(*args: Any, **kwargs: Any) -> Any:
         function = build(*args, **kwargs)
@@ -105,6 +116,7 @@ def _hook_compiler(
         return function
 
     patch(dsl, "_build_jit_function", built)
+    patch(dsl, "generate_mlir_function_types", typed)
     # Keeping PTX turns the DSL's caches off, and it warns of that: what is compiled here must not
     # be launched outside, nor the other way round.
     patch(dsl, "print_warning", lambda *args, **kwargs: None)

@@ -38,6 +38,8 @@ def _sentence(machine: "Machine", warps: "list[Warp]") -> tuple[str, int]:
     first = warps[0]
     numbers = [warp.number for warp in warps]
     who = f"CTA {first.cta.rank} warp{'s' if len(warps) > 1 else ''} {ranges(numbers)}"
+    role = machine.role(first)
+    who = f"{role} ({who})" if role else who
     if first.waiting is not None:
         barrier, _, parity, at = first.waiting
         line = _line(machine, at)
@@ -62,10 +64,13 @@ def _barrier(machine: "Machine", barrier: "Mbarrier") -> str:
         return f"{text}; nobody ever signalled it"
     what, at, warp, _ = barrier.arrivals[-1]
     cta = barrier.cta.cluster.warps[warp]
-    return (
-        f"{text}; last signalled by {what} of CTA {cta.cta.rank} warp {cta.number} at "
-        f"{_line(machine, at)}"
-    )
+    return f"{text}; last signalled by {what} of {_named(machine, cta)} at " f"{_line(machine, at)}"
+
+
+def _named(machine: "Machine", warp: "Warp") -> str:
+    role = machine.role(warp)
+    who = f"CTA {warp.cta.rank} warp {warp.number}"
+    return f"{role} ({who})" if role else who
 
 
 def tx_text(tx: int) -> str:

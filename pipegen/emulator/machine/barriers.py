@@ -119,7 +119,9 @@ class Mbarrier:
 
     def describe(self) -> str:
         """The barrier for a message."""
-        return f"the mbarrier at SMEM offset {self.offset - SMEM_BASE:#x} of CTA {self.cta.rank}"
+        name = self.cta.machine.source_names.barrier(self.init_at)
+        where = f"SMEM offset {self.offset - SMEM_BASE:#x} of CTA {self.cta.rank}"
+        return f"the mbarrier at {where} ({name})" if name else f"the mbarrier at {where}"
 
 
 @emits("mbarrier")

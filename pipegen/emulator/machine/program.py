@@ -24,11 +24,13 @@ from pipegen.emulator.machine import (  # noqa: F401  (their handlers register t
     tensor_memory,
     warp,
     warp_matrix,
+    warp_mma,
     wgmma,
 )
 from pipegen.emulator.machine.emitting import Emitter
 from pipegen.emulator.machine.values import FULL
 from pipegen.emulator.ptx import Block, Flow, Kernel, Module, flow_of, parse
+from pipegen.emulator.ptx.in_flight import uses_in_flight
 from pipegen.emulator.ptx.ir import Instruction, PtxError, Symbol
 from pipegen.emulator.ptx.slicing import protocol_registers
 
@@ -46,7 +48,8 @@ class Program:
     `names` and `instructions` are by instruction number; `lengths` counts the instructions of each
     block; `variables` maps shared variables to offsets; `barriers` is how many mbarriers a CTA may
     have before their clocks are shared; `line_of` maps lines of the Python text to PTX lines;
-    `has_atomics`: it may order what clusters do.
+    `has_atomics`: it may order what clusters do; `in_flight`: the first use of an accumulator that
+    is not waited for.
     """
 
     kernel: Kernel
@@ -62,6 +65,7 @@ class Program:
     function: Callable[["Warp"], Iterator[None]]
     line_of: dict[int, int]
     has_atomics: bool
+    in_flight: list[int]
 
     def static_smem(self, dynamic: int) -> int:
         """Bytes of shared memory of a CTA, static and dynamic."""
@@ -97,6 +101,7 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
         text=text,
         function=names["kernel"],
         line_of=line_of,
+        in_flight=[instructions.index(use) for use in uses_in_flight(flow)[:1]],
         has_atomics=any(i.opcode in ("atom", "red") for i in instructions),
     )
 

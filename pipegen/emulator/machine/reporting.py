@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pipegen.emulator.findings import Finding, Findings, Place
 from pipegen.emulator.findings.global_writes import Write
+from pipegen.emulator.findings.naming import Names
 from pipegen.emulator.findings.shadow import Conflict
 from pipegen.emulator.machine.addresses import SMEM_BASE, TMEM_COLUMNS
 from pipegen.emulator.machine.program import Program
@@ -20,6 +21,15 @@ class Reporter:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.findings = Findings()
+        self.source_names = Names(program.instructions, program.module.files)
+
+    def role(self, warp: "Warp") -> str:
+        """The role of a warp, by the banners of the source, or an empty string."""
+        at, executed = 0, []
+        for visits, length in zip(warp.visits, self.program.lengths, strict=True):
+            executed += [(n, visits) for n in range(at, at + length)]
+            at += length
+        return self.source_names.role(executed)
 
     def place(self, cta: "Cta", warp: int, at: int) -> Place:
         """A place for a finding. `warp` is the number in the cluster; `at` -1 is none."""

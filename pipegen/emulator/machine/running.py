@@ -153,6 +153,14 @@ class Machine(Reporter):
         """Until nothing is left to do, or nothing can go on."""
         steps = 0
         self._launch_more()
+        for at in self.program.in_flight[: len(self.active)]:
+            warp = self.active[0].warps[0]
+            self.report(
+                "accumulator-in-flight",
+                f"{self.program.names[at]} reads an accumulator of a wgmma before a "
+                "wgmma.wait_group for it, on some way through the code",
+                [(warp.cta, warp.global_id, at)],
+            )
         while not self._stopped:
             steps += 1
             if steps % _CHECK_EVERY == 0 and self._too_long():
@@ -219,6 +227,8 @@ class Machine(Reporter):
         ]
         if impatient:
             for warp in impatient:
+                if warp.waiting is not None:
+                    warp.waiting[0].waiters.remove(warp)
                 warp.out_of_patience = True
                 self.wake(warp)
             return True

@@ -86,6 +86,9 @@ class Cta:
         self.remote: dict[int, tuple[int, int, int]] = {}  # agent -> (epoch, at, warp)
         self.tmem_closed = False
         self.tmem_waiting: list[Warp] = []
+        # Of a pair's allocation: the warp that waits for the other CTA's, and what it was given.
+        self.tmem_asked: Warp | None = None
+        self.tmem_granted: int | None = None
         self.bulk_pending: list[Warp] = []
         self.exited = False
         self.exit_clock: Array | None = None

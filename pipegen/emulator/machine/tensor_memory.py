@@ -33,7 +33,8 @@ def _tensor(c: Emitter, i: Instruction) -> None:
     what = i.parts[1]
     if what == "alloc":
         a, columns = i.operands
-        name = c.use("tmem_alloc", alloc)
+        pair = i.has("cta_group::2")
+        name = c.use("tmem_alloc_pair", alloc_pair) if pair else c.use("tmem_alloc", alloc)
         c.line(f"while {name}(w, {c.address(a)}, {c.value(columns)}, mask, {c.at}): yield")
     elif what == "dealloc":
         a, columns = i.operands
@@ -93,6 +94,37 @@ def alloc(w: "Warp", address: Value, columns: Value, mask: int, at: int) -> bool
     w.blocked = None
     cta.tmem_taken[free[0]] = count
     shared_memory.store_shared(w, uniform(address, mask), 4, (free[0],), mask, at)
+    return False
+
+
+def alloc_pair(w: "Warp", address: Value, columns: Value, mask: int, at: int) -> bool:
+    """As `alloc`, in both CTAs of a pair at once. Whether the warp must wait.
+
+    Two warps, one of each CTA, perform it together (PTX ISA, "Issue Granularity" of tcgen05): the
+    first one waits for the other, so that neither CTA's MMA finds the other without its columns.
+    """
+    cta = w.cta
+    if cta.rank ^ 1 >= len(w.cluster.ctas):
+        w.report("tmem-allocation", "tcgen05.alloc.cta_group::2 in a cluster without pairs", at)
+        return False
+    if cta.tmem_granted is None:
+        peer, cta.tmem_asked = w.cluster.ctas[cta.rank ^ 1], w
+        if peer.tmem_asked is None:
+            w.blocked = ("tcgen05.alloc by the pair's other CTA", at)
+            w.park()
+            return True
+        w.blocked = None
+        if alloc(w, address, columns, mask, at):
+            return True
+        # The same columns in both: the MMA addresses them by one number.
+        cta.tmem_asked, waiter, peer.tmem_asked = None, peer.tmem_asked, None
+        start, count = next(reversed(cta.tmem_taken.items()))
+        peer.tmem_taken[start] = count
+        peer.tmem_granted = start
+        w.machine.wake(waiter)
+        return False
+    start, cta.tmem_granted = cta.tmem_granted, None
+    shared_memory.store_shared(w, uniform(address, mask), 4, (start,), mask, at)
     return False
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipegen.emulator.tensors.dtypes import DTYPES, Array, DType, dtype_of
+from pipegen.emulator.tensors.functions import FUNCTIONS
 
 # Where a GPU's allocator begins its blocks (CUDA C++ Programming Guide, "Device Memory Accesses").
 ALIGNMENT = 256
@@ -151,29 +152,8 @@ class Tensor:
 
     # ---- Arithmetic ------------------------------------------------------------------------------
 
-    def isnan(self) -> "Tensor":
-        return self._new(np.isnan(self.numbers))
-
-    def all(self) -> "Tensor":
-        return self._new(np.all(self.numbers))
-
-    def any(self) -> "Tensor":
-        return self._new(np.any(self.numbers))
-
-    def abs(self) -> "Tensor":
-        return self._new(np.abs(self.numbers), self.dtype)
-
-    def max(self) -> "Tensor":
-        return self._new(np.max(self.numbers), self.dtype)
-
     def norm(self) -> "Tensor":
         return self._new(np.sqrt(np.sum(np.square(self.numbers))))
-
-    def sum(self, dim: int | None = None) -> "Tensor":
-        return self._new(np.sum(self.numbers, axis=dim))
-
-    def amax(self, dim: int) -> "Tensor":
-        return self._new(np.max(self.numbers, axis=dim))
 
     def topk(self, count: int, dim: int = -1) -> tuple["Tensor", "Tensor"]:
         """(values, indices) of the largest, largest first."""
@@ -185,29 +165,11 @@ class Tensor:
     def __matmul__(self, other: "Tensor") -> "Tensor":
         return self._new(self.numbers @ other.numbers)
 
-    def __add__(self, other: Any) -> "Tensor":
-        return self._binary(operator.add, other)
+    def __neg__(self) -> "Tensor":
+        return self._new(-self.numbers, self.dtype)
 
-    def __sub__(self, other: Any) -> "Tensor":
-        return self._binary(operator.sub, other)
-
-    def __mul__(self, other: Any) -> "Tensor":
-        return self._binary(operator.mul, other)
-
-    def __truediv__(self, other: Any) -> "Tensor":
-        return self._binary(operator.truediv, other)
-
-    def __mod__(self, other: Any) -> "Tensor":
-        return self._binary(operator.mod, other)
-
-    def __rshift__(self, other: Any) -> "Tensor":
-        return self._binary(operator.rshift, other)
-
-    def __and__(self, other: Any) -> "Tensor":
-        return self._binary(operator.and_, other)
-
-    def __or__(self, other: Any) -> "Tensor":
-        return self._binary(operator.or_, other)
+    def __invert__(self) -> "Tensor":
+        return self._new(~self.numbers, self.dtype)
 
     def __eq__(self, other: Any) -> "Tensor":  # type: ignore[override]
         return self._binary(operator.eq, other)
@@ -215,19 +177,11 @@ class Tensor:
     def __ne__(self, other: Any) -> "Tensor":  # type: ignore[override]
         return self._binary(operator.ne, other)
 
-    def __lt__(self, other: Any) -> "Tensor":
-        return self._binary(operator.lt, other)
-
-    def __gt__(self, other: Any) -> "Tensor":
-        return self._binary(operator.gt, other)
-
-    def __neg__(self) -> "Tensor":
-        return self._new(-self.numbers, self.dtype)
-
-    __radd__, __rmul__ = __add__, __mul__
     __hash__ = None  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
+        if name in FUNCTIONS:
+            return lambda *args, **kwargs: apply(name, self, *args, **kwargs)
         raise AttributeError(
             f"the emulator's tensors have no `{name}`: they offer what the self-checks of emitted "
             "modules use of torch"
@@ -245,6 +199,30 @@ class Tensor:
 
     def _view(self, stored: Array) -> "Tensor":
         return Tensor(np.asarray(stored), self.dtype, self._device, self._rng)
+
+
+def apply(name: str, *args: Any, **kwargs: Any) -> Tensor:
+    """One of torch's functions; the result is on the device of the first tensor among `args`."""
+    numbers = [each.numbers if isinstance(each, Tensor) else each for each in args]
+    first = next(each for each in args if isinstance(each, Tensor))
+    return first._new(FUNCTIONS[name](*numbers, **kwargs))
+
+
+def _operator(
+    operation: Callable[[Any, Any], Any], turned: bool
+) -> Callable[[Tensor, Any], Tensor]:
+    if turned:
+        return lambda self, other: self._binary(lambda left, right: operation(right, left), other)
+    return lambda self, other: self._binary(operation, other)
+
+
+_BOTH_SIDES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "rshift", "lshift")
+for _name in (*_BOTH_SIDES, "and", "or", "xor"):
+    _operation = getattr(operator, f"__{_name}__")
+    setattr(Tensor, f"__{_name}__", _operator(_operation, turned=False))
+    setattr(Tensor, f"__r{_name}__", _operator(_operation, turned=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Tensor, f"__{_name}__", _operator(getattr(operator, f"__{_name}__"), turned=False))
 
 
 def _index(key: Any) -> Any:

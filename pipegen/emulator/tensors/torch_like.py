@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from pipegen.emulator.tensors.dtypes import DTYPES, DType
-from pipegen.emulator.tensors.tensor import Tensor
+from pipegen.emulator.tensors.functions import FUNCTIONS
+from pipegen.emulator.tensors.tensor import Tensor, apply
 
 
 class TorchLike:
@@ -55,9 +56,18 @@ class TorchLike:
         """Same shape and same numbers; a NaN equals nothing."""
         return left.shape == right.shape and bool(np.array_equal(left.numbers, right.numbers))
 
-    def __getattr__(self, name: str) -> DType:
+    @property
+    def nn(self) -> "TorchLike":
+        """`torch.nn.functional.NAME` is `torch.NAME` here."""
+        return self
+
+    functional = nn
+
+    def __getattr__(self, name: str) -> Any:
         if name in DTYPES:
             return DTYPES[name]
+        if name in FUNCTIONS:
+            return lambda *args, **kwargs: apply(name, *args, **kwargs)
         raise AttributeError(
             f"the emulator's stand-in for torch has no `torch.{name}`: it offers what the "
             "self-checks of emitted modules use"

@@ -109,7 +109,7 @@ def product_values(
         "inputs": [each for each in tensors if not each["written"]],
         "outputs": [each for each in tensors if each["written"]],
         "sizes_taken": sizes_taken(graph.tensors, symbols),
-        "wanted_shapes": ", ".join([*(each["shape"] for each in tensors), ""]).strip(),
+        "wanted_shapes": ", ".join(each["shape"] for each in tensors),
         "read_names": ", ".join(part.name for part in read),
         "written_names": ", ".join(part.name for part in written),
         "expectations": [

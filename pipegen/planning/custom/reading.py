@@ -282,7 +282,7 @@ def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
 
 
 def order_of(name: str, given: GivenOrder) -> Order:
-    """An order as described; rule PG290 says whether its words name groups."""
+    """An order as described; rule PG265 says whether its words name groups."""
     roles = tuple(dict.fromkeys(word.strip() for word in given.roles.split(",") if word.strip()))
     groups = len(roles) if given.groups is None or len(roles) > 1 else given.groups
     dims = shape_of(given.shape) if given.shape else None

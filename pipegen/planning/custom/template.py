@@ -11,6 +11,7 @@ from pipegen.planning.custom.clusters import cluster_values, ring_fields
 from pipegen.planning.custom.code import field_of, tile_shape, upper
 from pipegen.planning.custom.graph import Part, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.tables import ring_table
 from pipegen.planning.custom.turns import order_values, role_code, said_of
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
@@ -111,6 +112,7 @@ def template_values(
             for order in graph.orders
         ],
         "swaps": "of_peer(" in "".join(expectations.values()),
+        "ring_table": ring_table(numbers, classes),
         "hands_on": any(order.state for order in graph.orders),
         "arguments": ", ".join(part.name for part in graph.tensors),
         "check_arguments": ", ".join(
@@ -121,7 +123,7 @@ def template_values(
         "outputs": [each for each in tensors if each["written"]],
         **size_words(["M", "N"], "N"),
         "sizes_taken": [f"m, n = shapes[{[len(part.dims) for part in graph.tensors].index(2)}]"],
-        "wanted_shapes": ", ".join([*(each["shape"] for each in tensors), ""]).strip(),
+        "wanted_shapes": ", ".join(each["shape"] for each in tensors),
         "read_names": ", ".join(part.name for part in read),
         "written_names": ", ".join(part.name for part in written),
         "expectations": [{"name": name, "text": text} for name, text in expectations.items()],
@@ -260,22 +262,15 @@ def timeline(role: RoleNode) -> str:
 
 def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
     """A ring's constants, storage, and construction."""
-    place = ", of both CTAs" if ring.multicast else ", of the other CTA" if ring.peer else ""
-    full = f"{numbers.full_count(ring)} arrives"
     tx_count = numbers.tx_count(ring)
-    if tx_count:
-        full = f"{numbers.full_count(ring)} x {tx_count} B"
     return {
         "name": ring.name,
         "upper": upper(ring.name),
         "cls": cls,
-        "described": column(ring.name, ring.edge),
         "comment": textwrap.wrap(f"{ring.name}: {ring.edge}", WIDTH),
         "stages": numbers.stages(ring),
         "full": numbers.full_count(ring),
         "empty": numbers.empty_count(ring),
-        "row": f"{ring.name:<20} {cls:<17} {numbers.stages(ring):<7} {full:<16} "
-        f"{numbers.empty_count(ring)} arrives{place}",
         "fields": ring_fields(ring),
         "credits": [ring.credits] if ring.credits else [],
         "tx": [{"bytes": tx_count, "formula": tx_formula(numbers, ring)}] if tx_count else [],
@@ -284,19 +279,24 @@ def ring_values(numbers: Numbers, ring: Ring, cls: str) -> dict[str, Any]:
                 "field": field_of(ring, part),
                 "dtype": DTYPE[part.dtype].cutlass,
                 "tile": tile_shape(part)[1:-1],
-                "step": stage_step(numbers, part),
+                "size": stage_step(numbers, part) or plain_size(part),
+                "step": "".join(f", {step}" for step in [stage_step(numbers, part)] if step),
             }
             for part in ring.parts
         ],
     }
 
 
+def plain_size(part: Part) -> str:
+    """Elements of a tile, as the emitted file says it."""
+    return tile_shape(part)[1:-1].replace(", ", " * ").replace("1 * ", "").replace(" * 1", "")
+
+
 def stage_step(numbers: Numbers, part: Part) -> str:
-    """Elements from a stage to the next, as the emitted file says it: a short vector is padded."""
+    """Elements from a stage to the next where a short vector is padded; empty where none is."""
     size = numbers.part_bytes(part)
-    if size == numbers.copied_bytes(part):
-        return tile_shape(part)[1:-1].replace(", ", " * ").replace("1 * ", "").replace(" * 1", "")
-    return str(size // DTYPE[part.dtype].bytes)
+    padded = size != numbers.copied_bytes(part)
+    return str(size // DTYPE[part.dtype].bytes) if padded else ""
 
 
 def tx_formula(numbers: Numbers, ring: Ring) -> str:

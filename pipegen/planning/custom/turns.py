@@ -107,7 +107,6 @@ def order_values(numbers: Numbers, order: Order) -> dict[str, Any]:
         "barriers": order.depth * order.groups,
         "group": f"{warp} // {upper(role.name)}_WARPS",
         "states": ["TILE_M"] if order.state else [],
-        "row": f"{order.name:<20} {'PipelineOrder':<17} {order.depth:<7} {threads} arrives",
     }
 
 
