@@ -262,3 +262,12 @@ def test_a_module_prints_nothing_when_it_is_imported_and_compiled(compiled):
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_page_of_the_three_forms_is_up_to_date():
+    """`python benchmarks/task_scheduling_page.py docs/task_scheduling.md` writes it."""
+    page = ROOT / "benchmarks" / "task_scheduling_page.py"
+    done = subprocess.run(
+        [sys.executable, str(page), "/dev/stdout"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (ROOT / "docs" / "task_scheduling.md").read_text(encoding="utf-8")

@@ -173,7 +173,8 @@ def test_an_emitted_file_keeps_its_promises(path):
         for node in tree.body
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    dsl = {"cute": {"cutlass", "cuda"}, "pallas": {"jax", "numpy"}}[header.backend]
+    cutlass = {"cutlass", "cuda"}
+    dsl = {"cute": cutlass, "cute-ts": cutlass, "pallas": {"jax", "numpy"}}[header.backend]
     assert imported <= dsl | sys.stdlib_module_names, imported
     assert "pipegen" not in imported
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute-ts | sm_100a
-# template: cute_ts/gemm_sm100.py.j2 9fa9f378129f
-# text: 659ba6e32f1d
+# template: cute_ts/gemm_sm100.py.j2 a21480ca4a15
+# text: 326fe22d4ed7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -33,18 +33,18 @@ Tiles are handed out by the hardware: the grid has a CTA for each, and those tha
 the launch of further ones and compute their tiles (cluster launch control, CLC).
 
 The kernel is declared: resources own SMEM, TMEM and the pipelines that guard them, schedules say
-what is done with them in which order, and tasks give each schedule its warps. Task Scheduling writes
-the barriers from that. `pipegen check` lets it try every order in which the tasks can run.
+what is done with them in which order, and tasks give each schedule its warps. Task Scheduling
+writes the barriers from that. `pipegen check` lets it try every order in which tasks can run.
 
-Tasks of a CTA's 256 threads
-  epilogue   warps 0 to 3 read the accumulator from TMEM, 32 rows each, and leave it in SMEM, rounded;
-             warp 0 also allocates and frees TMEM
+Roles of a CTA's 256 threads: its tasks
+  epilogue   warps 0 to 3 read the accumulator from TMEM, 32 rows each, and leave it in SMEM,
+             rounded; warp 0 also allocates and frees TMEM
   mma        warp 4 of the pair's first CTA, which leads it, issues all tcgen05 MMAs of the pair
   load       warp 5 issues all TMA loads
   store      warp 6 issues all TMA stores
   scheduler  warp 7 asks for the next tiles, that of the cluster's first CTA for the cluster
 
-Resources
+Pipelines, each with the resource that it guards
                pipeline       producer -> consumer  stages  full barrier        empty barrier
   mainloop     TmaUmma        load -> mma           6       1 arrive + 65536 B  1 commit
   accumulator  UmmaAsync      mma -> epilogue       2       1 commit            256 arrives
@@ -59,6 +59,12 @@ Resources
   epilogue     Filled by all epilogue warps with a piece of 128 x 32, 8192 B, one arrive a
                thread; emptied by the store warp, once the TMA store has read it.
   try_...      Each `acquire` and `wait` is asked for first, without blocking for long.
+
+Timeline of a CTA (K tiles k0, k1, ... of output tile t)
+  load         load k0, k1, ...: at most 6 stages ahead | load k0, k1, ... of tile t+1
+  mma          acquire | wait k0, mma k0, release k0 | ... | commit t | acquire | mma t+1 ...
+  epilogue                                                   wait t   | fill t, release t | ...
+  store                                                               | store t ...
 
 Constraints
   a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute-ts | sm_90a
-# template: cute_ts/gemm_sm90.py.j2 0187d3a71548
-# text: d28fd4190f1a
+# template: cute_ts/gemm_sm90.py.j2 06da53c24d10
+# text: 5dcf14eca0a9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,13 +28,13 @@ The kernel is declared: resources own SMEM and the pipelines that guard it, sche
 done with them in which order, and tasks give each schedule its warps. Task Scheduling writes the
 barriers from that. `pipegen check` lets it try every order in which the tasks can run.
 
-Tasks of a CTA's 384 threads
+Roles of a CTA's 384 threads: its tasks
   load       warp 0 issues all TMA loads
   store      warp 1 issues all TMA stores
   idle       warps 2 and 3 only give their registers away
   compute    warps 4 to 11: wgmma, each warpgroup on its 64 rows, then the rounded pieces to SMEM
 
-Resources
+Pipelines, each with the resource that it guards
              pipeline    producer -> consumer  stages  full barrier        empty barrier
   mainloop   TmaAsync    load -> compute       4       1 arrive + 49152 B  8 arrives
   epilogue   AsyncAsync  compute -> store      2       256 arrives         32 arrives
@@ -45,6 +45,11 @@ Resources
              of each compute warp.
   epilogue   Filled by all compute warps with a piece of 128 x 32, 16384 B, one arrive a
              thread; emptied by the store warp, once the TMA store has read it.
+
+Timeline of a CTA (K tiles k0, k1, ... of output tile t)
+  load       load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1
+  compute    wait k0, mma k0, release k0 | ... | fill t | wait k0 of t+1 ...
+  store                                                                             | store t ...
 
 Constraints
   a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension

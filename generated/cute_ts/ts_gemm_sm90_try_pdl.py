@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute-ts | sm_90a
-# template: cute_ts/gemm_sm90.py.j2 0187d3a71548
-# text: 04c9a12ce39e
+# template: cute_ts/gemm_sm90.py.j2 06da53c24d10
+# text: e378208be8e0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,13 +27,13 @@ The kernel is declared: resources own SMEM and the pipelines that guard it, sche
 done with them in which order, and tasks give each schedule its warps. Task Scheduling writes the
 barriers from that. `pipegen check` lets it try every order in which the tasks can run.
 
-Tasks of a CTA's 384 threads
+Roles of a CTA's 384 threads: its tasks
   load       warp 0 issues all TMA loads
   store      warp 1 issues all TMA stores
   idle       warps 2 and 3 only give their registers away
   compute    warps 4 to 11: wgmma, each warpgroup on its 64 rows, then the rounded pieces to SMEM
 
-Resources
+Pipelines, each with the resource that it guards
              pipeline    producer -> consumer  stages  full barrier        empty barrier
   mainloop   TmaAsync    load -> compute       4       1 arrive + 49152 B  8 arrives
   epilogue   AsyncAsync  compute -> store      4       256 arrives         32 arrives
@@ -49,6 +49,11 @@ Resources
   try_...    Each `acquire` and `wait` is asked for first, without blocking for long.
   pdl        Programmatic dependent launch: the load task waits for the grid before this one, and
              says when the next grid may begin, which then waits in the same way.
+
+Timeline of a CTA (K tiles k0, k1, ... of output tile t)
+  load       load k0, k1, ...: at most 4 stages ahead | load k0, k1, ... of tile t+1
+  compute    wait k0, mma k0 | wait k1, mma k1, release k0 | ... | release the last | fill t | ...
+  store                                                                             | store t ...
 
 Constraints
   a is (L, M, K), b is (L, N, K), out is (L, M, N), or all three without L; the last dimension

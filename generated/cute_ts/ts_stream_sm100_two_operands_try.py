@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 1a9a7a7f1b1f
-# text: 543cc362f679
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: 4f0c11c8d23b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -18,7 +18,7 @@
 #
 #   [stream]
 #   y = "matrix"
-"""Elementwise stream for Blackwell (sm_100a) in CUTLASS' Task Scheduling: bf16, bf16 -> f32 -> bf16.
+"""Elementwise stream for Blackwell (sm_100a) in Task Scheduling: bf16, bf16 -> f32 -> bf16.
 
 Compiled only, never run: no Blackwell GPU was at hand when its template was written.
 
@@ -30,17 +30,17 @@ The kernel is declared: resources own SMEM and the pipelines that guard it, sche
 done with them in which order, and tasks give each schedule its warps. Task Scheduling writes the
 barriers from that. `pipegen check` lets it try every order in which the tasks can run.
 
-Tasks of a CTA's 320 threads
+Roles of a CTA's 320 threads: its tasks
   compute    warps 0 to 7: read 4 rows of a tile each, apply f in f32, and leave the
              result in SMEM
   load       warp 8 issues all TMA loads
   store      warp 9 issues all TMA stores
 
-Resources
+Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       11      1 arrive + 16384 B  8 arrives
   outputs    AsyncAsync     compute -> store      3       256 arrives         32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of
@@ -48,6 +48,11 @@ Resources
   outputs    Filled by all compute warps with a tile of results, one arrive a thread; emptied by
              the store warp, once the TMA store has read it.
   try_...    Each `acquire` and `wait` is asked for first, without blocking for long.
+
+Timeline of a CTA (its tiles t0, t1, ...)
+  load       load t0, t1, ...: at most 11 stages ahead of the slowest compute warp
+  compute    wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
+  store                                         | store t0                           | store t1
 
 Constraints
   x, y and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the last

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1a9a7a7f1b1f
-# text: ef09ce92afe7
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: eaa9105086eb
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -15,7 +15,7 @@
 #
 #   [pipeline.mainloop]
 #   lanes = 8
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: bf16 -> f32 -> bf16.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: bf16 -> f32 -> bf16.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 8 x 256, one after the other, and loads the next ones while it computes this one.
@@ -24,16 +24,16 @@ The kernel is declared: resources own SMEM and the pipelines that guard it, sche
 done with them in which order, and tasks give each schedule its warps. Task Scheduling writes the
 barriers from that. `pipegen check` lets it try every order in which the tasks can run.
 
-Tasks of a CTA's 320 threads
+Roles of a CTA's 320 threads: its tasks
   compute    warps 0 to 7: each has tiles of its own, a lane of both rings
   load       warp 8 issues all TMA loads
   store      warp 9 issues all TMA stores
 
-Resources
+Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       40      1 arrive + 4096 B   1 arrives
   outputs    AsyncAsync     compute -> store      16      32 arrives          32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of
@@ -42,6 +42,11 @@ Resources
              the store warp, once the TMA store has read it.
   lanes      8 compute warps share the stages of both rings, warp i has every 8-th from the
              i-th on: a warp waits for its own tiles only.
+
+Timeline of a CTA (its tiles t0, t1, ...)
+  load       load t0, t1, ...: at most 40 stages ahead of the slowest compute warp
+  compute    wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
+  store                                         | store t0                           | store t1
 
 Constraints
   x and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the last

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1a9a7a7f1b1f
-# text: b5ff21dafcde
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: 887ff63cef10
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,7 +22,7 @@
 #
 #   [integration]
 #   pdl = true
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: f16 -> f32 -> f32.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: f16 -> f32 -> f32.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 8 x 128, one after the other, and loads the next ones while it computes this one.
@@ -31,16 +31,16 @@ The kernel is declared: resources own SMEM and the pipelines that guard it, sche
 done with them in which order, and tasks give each schedule its warps. Task Scheduling writes the
 barriers from that. `pipegen check` lets it try every order in which the tasks can run.
 
-Tasks of a CTA's 192 threads
+Roles of a CTA's 192 threads: its tasks
   compute    warps 0 to 3: each has tiles of its own, a lane of both rings
   load       warp 4 issues all TMA loads
   store      warp 5 issues all TMA stores
 
-Resources
+Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       96      1 arrive + 2048 B   1 arrives
   outputs    AsyncAsync     compute -> store      8       32 arrives          32 arrives
-  tiles      no pipeline: where the tile lies whose number the loop has reached, a grid's stride away
+  tiles      no pipeline: where the tile lies whose number the loop has reached
 
   inputs     Filled by a tile: `acquire` waits until the stage is empty and arms its full barrier
              with num_bytes, which the copy completes as its bytes land. Emptied by one arrive of
@@ -51,6 +51,11 @@ Resources
              i-th on: a warp waits for its own tiles only.
   pdl        Programmatic dependent launch: the load task waits for the grid before this one, and
              says when the next grid may begin, which then waits in the same way.
+
+Timeline of a CTA (its tiles t0, t1, ...)
+  load       load t0, t1, ...: at most 96 stages ahead of the slowest compute warp
+  compute    wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
+  store                                         | store t0                           | store t1
 
 Constraints
   x and out are (M, N) with N a multiple of 4, because TMA stores 16 bytes at a time; the last

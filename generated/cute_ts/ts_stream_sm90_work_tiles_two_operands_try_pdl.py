@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 1a9a7a7f1b1f
-# text: 95a1e089272e
+# template: cute_ts/stream.py.j2 4cdf39b61581
+# text: d0eaa1d051e5
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,7 +24,7 @@
 #
 #   [integration]
 #   pdl = true
-"""Elementwise stream for Hopper (sm_90a) in CUTLASS' Task Scheduling: bf16, bf16 -> f32 -> bf16.
+"""Elementwise stream for Hopper (sm_90a) in Task Scheduling: bf16, bf16 -> f32 -> bf16.
 
 out = f(x, y) over (M, N) matrices; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one. x and y
@@ -34,13 +34,13 @@ The kernel is declared: resources own SMEM and the pipelines that guard it, sche
 done with them in which order, and tasks give each schedule its warps. Task Scheduling writes the
 barriers from that. `pipegen check` lets it try every order in which the tasks can run.
 
-Tasks of a CTA's 320 threads
+Roles of a CTA's 320 threads: its tasks
   compute    warps 0 to 7: read 4 rows of a tile each, apply f in f32, and leave the
              result in SMEM
   load       warp 8 issues all TMA loads
   store      warp 9 issues all TMA stores
 
-Resources
+Pipelines, each with the resource that it guards
              pipeline       producer -> consumer  stages  full barrier        empty barrier
   inputs     TmaAsync       load -> compute       11      1 arrive + 16384 B  8 arrives
   outputs    AsyncAsync     compute -> store      3       256 arrives         32 arrives
@@ -54,6 +54,11 @@ Resources
   try_...    Each `acquire` and `wait` is asked for first, without blocking for long.
   pdl        Programmatic dependent launch: the load task waits for the grid before this one, and
              says when the next grid may begin, which then waits in the same way.
+
+Timeline of a CTA (its tiles t0, t1, ...)
+  load       load t0, t1, ...: at most 11 stages ahead of the slowest compute warp
+  compute    wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
+  store                                         | store t0                           | store t1
 
 Constraints
   x, y and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the last
