@@ -130,6 +130,11 @@ class Tensor:
         self.stored[_index(key)] = self.dtype.store(numbers)
 
     @property
+    def T(self) -> "Tensor":
+        """The transpose of a matrix."""
+        return self._view(self.stored.T)
+
+    @property
     def mT(self) -> "Tensor":
         return self._view(self.stored.swapaxes(-1, -2))
 
