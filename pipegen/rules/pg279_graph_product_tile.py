@@ -173,14 +173,16 @@ def _threads(numbers: ProductNumbers, role: RoleNode) -> Iterator[Problem]:
                 nearest_number(rows, fitting),
             )
             return
-        if columns > 1 and columns not in COLUMNS:
+        widest = WARP * VECTOR_BYTES // DTYPE[part.dtype].bytes  # a swizzle leaves 16 B together
+        fitting = [each for each in COLUMNS if each <= widest]
+        if columns > 1 and columns not in fitting:
             yield Problem(
                 f"the 32 lanes of a warp of {role.name} share the columns of {part.name}, each "
-                "with a power of two of them, which a swizzle leaves together",
+                f"with a power of two of them up to {VECTOR_BYTES} B, as a swizzle leaves them",
                 f"tile.{part.dims[-1].lower()}",
                 columns,
-                listing(COLUMNS),
-                nearest_number(columns, COLUMNS),
+                listing(fitting),
+                nearest_number(columns, fitting),
             )
             return
     yield from _held(numbers, role)
