@@ -94,6 +94,7 @@ def test_json_shape() -> None:
                     "cached": False,
                     "kernels": [json.loads(json.dumps(KERNEL.as_dict()))],
                     "advisories": [],
+                    "schedules": [],
                     "message": "",
                 },
             }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute-ts | sm_100a
-# template: cute_ts/gemm_sm100.py.j2 a21480ca4a15
-# text: 224f57e3c813
+# template: cute_ts/gemm_sm100.py.j2 accb7fd77b55
+# text: 80b9093e5a8a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -212,9 +212,9 @@ class Tiles(WorkQueue):
     clusters_m: cutlass.Int32
     clusters_n: cutlass.Int32
     answers: Any = None  # in SMEM, 16 B for each stage
-    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    batch: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    batch: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __init__(self, clusters_m, clusters_n, pipeline_config):
         # No scheduler of the library: the answers are read below.
@@ -269,7 +269,7 @@ class Mainloop(MemoryResource):
     tAgA: Any = None
     tBsB: Any = None
     tBgB: Any = None
-    stage: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    stage: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         self.stage = TaskLocalVariable(cutlass.Int32, cutlass.Int32(0), docs="the stage to read")
@@ -304,7 +304,7 @@ class Accumulator(MemoryResource):
     tCtAcc: Any = None  # these three once TMEM is allocated
     load_copy: Any = None
     tTtAcc: Any = None
-    fragment: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    fragment: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         nothing = cutlass.full([EPI_TILE_N], 0.0, OUT_DTYPE)

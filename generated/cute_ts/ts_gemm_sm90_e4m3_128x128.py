@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute-ts | sm_90a
-# template: cute_ts/gemm_sm90.py.j2 06da53c24d10
-# text: 1eafd45fe448
+# template: cute_ts/gemm_sm90.py.j2 10c22a6be1c4
+# text: a3cb6b3818a3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -192,9 +192,9 @@ class Tiles(WorkQueue):
     tiles: cutlass.Int32
     tiles_m: cutlass.Int32
     tiles_n: cutlass.Int32
-    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    batch: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    batch: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __init__(self, tiles, tiles_m, tiles_n):
         # No scheduler of the library: the next index is a sum, below.
@@ -245,7 +245,7 @@ class Mainloop(MemoryResource):
     tBgB: Any = None
     tCrA: Any = None
     tCrB: Any = None
-    fragment: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    fragment: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         nothing = cutlass.full([FRAGMENT], 0.0, OUT_DTYPE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 4cdf39b61581
-# text: 57aefb02e409
+# template: cute_ts/stream.py.j2 3edeeb6f24ec
+# text: db26ab15282b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -188,8 +188,8 @@ class Tiles(WorkQueue):
 
     tiles_n: cutlass.Int32
     answers: Any = None  # in SMEM, 16 B for each stage
-    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __init__(self, tiles_n, pipeline_config):
         # No scheduler of the library: the answers are read below.
@@ -243,8 +243,8 @@ class Inputs(MemoryResource):
     tXgX: Any = None
     tXgY: Any = None
     part: Any = None
-    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    y: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    y: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         nothing = cutlass.full([WARP_M * VECTOR], 0.0, X_DTYPE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 4cdf39b61581
-# text: f55fc5c27b8c
+# template: cute_ts/stream.py.j2 3edeeb6f24ec
+# text: 54e32a0247bc
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -176,8 +176,8 @@ class Tiles(WorkQueue):
 
     tiles: cutlass.Int32
     tiles_n: cutlass.Int32
-    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __init__(self, tiles, tiles_n):
         # No scheduler of the library: the next index is a sum, below.
@@ -219,7 +219,7 @@ class Inputs(MemoryResource):
     tXsX: Any = None  # these once SMEM is laid out
     tXgX: Any = None
     part: Any = None
-    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         nothing = cutlass.full([WARP_M * VECTOR], 0.0, X_DTYPE)

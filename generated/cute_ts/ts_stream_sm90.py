@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 4cdf39b61581
-# text: 5cbcac89ca7f
+# template: cute_ts/stream.py.j2 3edeeb6f24ec
+# text: c9009d78a3d2
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -162,8 +162,8 @@ class Tiles(MemoryResource):
     """Where the tile lies whose number the loop has reached."""
 
     tiles_n: cutlass.Int32
-    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         self.m = TaskLocalVariable(cutlass.Int32, cutlass.Int32(0), docs="row of tiles")
@@ -185,7 +185,7 @@ class Inputs(MemoryResource):
     tXsX: Any = None  # these once SMEM is laid out
     tXgX: Any = None
     part: Any = None
-    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         nothing = cutlass.full([WARP_M * VECTOR], 0.0, X_DTYPE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 4cdf39b61581
-# text: d0eaa1d051e5
+# template: cute_ts/stream.py.j2 3edeeb6f24ec
+# text: e0c5836a54b1
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -190,8 +190,8 @@ class Tiles(WorkQueue):
 
     tiles: cutlass.Int32
     tiles_n: cutlass.Int32
-    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    m: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    n: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __init__(self, tiles, tiles_n):
         # No scheduler of the library: the next index is a sum, below.
@@ -235,8 +235,8 @@ class Inputs(MemoryResource):
     tXgX: Any = None
     tXgY: Any = None
     part: Any = None
-    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()
-    y: cutlass.Constexpr = TaskLocalVariable.uninitialized()
+    x: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
+    y: cutlass.Constexpr = TaskLocalVariable.uninitialized()  # noqa: RUF009
 
     def __post_init__(self):
         nothing = cutlass.full([WARP_M * VECTOR], 0.0, X_DTYPE)
