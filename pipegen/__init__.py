@@ -24,13 +24,13 @@ if TYPE_CHECKING:
         Scheduler,
         Stream,
         Tile,
-        json_schema,
     )
     from pipegen.description_file import dump_description, load_description, parse_description
     from pipegen.emulator.session import EmulationError, emulator
     from pipegen.errors import InputError, Problem
     from pipegen.planning import Plan, plan
     from pipegen.rendering import render
+    from pipegen.schema import json_schema
     from pipegen.selection import select
 
 _HOMES = {
@@ -45,7 +45,7 @@ _HOMES = {
     "Scheduler": "description",
     "Stream": "description",
     "Tile": "description",
-    "json_schema": "description",
+    "json_schema": "schema",
     "dump_description": "description_file",
     "load_description": "description_file",
     "parse_description": "description_file",

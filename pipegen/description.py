@@ -145,17 +145,11 @@ class Pipeline(Section):
     )
     advance_on_wait: bool = Field(
         default=True,
-        description=(
-            "cute-ts, a GEMM on sm_90a: the next stage is waited for while wgmma still reads the "
-            "last one, which is released later; false: one stage at a time."
-        ),
+        description="cute-ts, a GEMM on sm_90a: wait ahead of the release; false: stage by stage.",
     )
     lanes: Whole = Field(
         default=1,
-        description=(
-            "cute-ts, stream: interleaved lanes, one for each consumer warp, which has every "
-            "lanes-th stage to itself; 1: all consumer warps share each stage."
-        ),
+        description="cute-ts, stream: interleaved lanes, one for each consumer warp; 1: none.",
     )
     in_flight: Whole | None = Field(
         default=None,
@@ -349,23 +343,3 @@ class KernelDescription(Section):
     reduce: Reduce = Reduce()
     dimension_semantics: DimensionSemantics = DimensionSemantics()
     integration: Integration = Integration()
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a description, for editors.
-
-    Of op, backend, architecture and style it offers the words that some template takes.
-    """
-    from pipegen.description_file import usable_words
-
-    schema = KernelDescription.model_json_schema()
-    for key, entry in schema["$defs"]["Kernel"]["properties"].items():
-        for choices in (entry, *entry.get("anyOf", ())):
-            if "enum" in choices:
-                usable = usable_words(f"kernel.{key}", choices["enum"])
-                choices["enum"] = [word for word in choices["enum"] if word in usable]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "pipegen kernel description",
-    }

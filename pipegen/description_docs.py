@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipegen.description import json_schema
+from pipegen.schema import json_schema
 
 _INTRODUCTION = """\
 <!-- Written from pipegen/description.py by `make docs`: edit there. -->
