@@ -88,7 +88,8 @@ def verify_lines(results: list[dict[str, Any]]) -> list[str]:
     errors = ", ".join(f"{kind} {error:.1e}" for kind, error in sorted(worst.items()))
     lines = [
         f"{len(results)} modules, {len(rows)} runs of different sizes, {passed} right; "
-        f"each with the same bits twice. Worst relative error by output type: {errors}."
+        f"{sum(row.get('same_bits', False) for row in rows)} were repeated, with the same bits. "
+        f"Worst relative error by output type: {errors}."
     ]
     return lines + ([f"Without a result: {', '.join(failed)}."] if failed else [])
 

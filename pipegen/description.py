@@ -5,7 +5,7 @@ Only shapes and types are checked here. Whether a kernel can be built from a des
 by the rules (`pipegen.rules`), which see it with all defaults filled in.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
