@@ -137,7 +137,7 @@ def complete(*words: str) -> list[str]:
         (("select", "cp"), ["cp_async"]),
         (("select", "tma", "wg"), ["wgmma"]),
         (("explain", "PipelineTmaU"), ["PipelineTmaUmma"]),
-        (("explain", "PG20"), ["PG201", "PG203", "PG204", "PG205"]),
+        (("explain", "PG20"), ["PG201", "PG203", "PG204", "PG205", "PG206"]),
         (("completion", "z"), ["zsh"]),
     ],
 )

@@ -31,7 +31,9 @@ BLOCKS_MAX = 8
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
-    sizes = ts_stream_sizes(description, inputs="auto", outputs="auto")
+    asked = description.stream.blocks_per_sm
+    # None or fewer has no sizes: those of one tell what is allowed.
+    sizes = ts_stream_sizes(_with_blocks(description, max(1, int(asked))), "auto", "auto")
     if sizes is None:
         return
     hardware = HARDWARE[description.kernel.arch]
@@ -43,7 +45,6 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         why = f"the rings' fewest stages do not fit in {sizes.capacity} B"
         yield Problem(why, "tile.m", description.tile.m, listing(rows), str(max(rows)))
         return
-    asked = description.stream.blocks_per_sm
     if asked not in blocks:
         why = "so many blocks leave each too little SMEM, or are more threads than an SM holds"
         near = nearest_number(int(asked), blocks)
@@ -88,11 +89,16 @@ def _stages(description: KernelDescription, lanes: int) -> Iterator[Problem]:
 
 def _fits(description: KernelDescription, blocks: int, rows: int | None = None) -> bool:
     """Whether the fewest stages fit with so many blocks on an SM (and rows of a tile)."""
-    stream = description.stream.model_copy(update={"blocks_per_sm": blocks})
-    update: dict[str, object] = {"stream": stream}
+    tried = _with_blocks(description, blocks)
     if rows is not None:
-        update["tile"] = description.tile.model_copy(update={"m": rows})
+        tile = description.tile.model_copy(update={"m": rows})
+        tried = tried.model_copy(update={"tile": tile})
     lanes = description.pipeline["mainloop"].lanes
-    tried = description.model_copy(update=update)
     sizes = ts_stream_sizes(tried, inputs=max(FEWEST_STAGES, lanes), outputs=lanes)
     return sizes is not None and sizes.fits
+
+
+def _with_blocks(description: KernelDescription, blocks: int) -> KernelDescription:
+    """The description with so many blocks on an SM."""
+    stream = description.stream.model_copy(update={"blocks_per_sm": blocks})
+    return description.model_copy(update={"stream": stream})
