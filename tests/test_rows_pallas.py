@@ -11,6 +11,7 @@ import environments
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from interpretable import WRAPPING
 from test_planning import check_formulas
 
 import pipegen as api
@@ -290,6 +291,6 @@ def test_a_missing_fence_is_seen(newest_jax, tmp_path):
     text = source.read_text()
     assert text.count("        plgpu.commit_smem()\n") == 1
     broken.write_text(text.replace("        plgpu.commit_smem()\n", ""))
-    todo = {"module": str(broken), "set": {}, "through": "launch"}
+    todo = {"module": str(broken), "set": WRAPPING, "through": "launch"}
     (result,) = environments.interpret(newest_jax, [todo], tmp_path)
     assert result["verdict"] == "race", result["said"]
