@@ -101,13 +101,13 @@ def test_a_wrong_count_would_be_seen(report):
 
 
 def test_a_second_run_is_quick(report):
-    """Everything comes from the cache: under 2 s of processor time for all of generated/."""
+    """Everything comes from the cache: under 10 ms of processor time a module."""
     before = os.times()
     done = check("generated")
     after = os.times()
     assert done.returncode == 0, done.stdout
     spent = after.children_user + after.children_system
-    assert spent - before.children_user - before.children_system < 2.0
+    assert spent - before.children_user - before.children_system < 0.01 * len(MODULES)
 
 
 @pytest.mark.parametrize("dsl", ["cute", "pallas"])
