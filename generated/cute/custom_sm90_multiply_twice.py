@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom_multiply.py.j2 780ae48716f6
-# text: ece1d0bd765a
+# text: 11cb76da16ea
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -674,9 +674,7 @@ def check(torch, m: int, n: int, k: int, p: int) -> bool:
         intact = bool((whole.isnan() | (whole == 77)).all())
         beside = "" if intact else ", and wrote beside it"
         passed = passed and right and intact
-        print(
-            f"{'PASS' if right and intact else 'FAIL'} {m=} {n=} {k=} {p=} {name}: {verdict}{beside}"
-        )
+        print(f"{'PASS' if right and intact else 'FAIL'} {m},{n},{k},{p} {name}: {verdict}{beside}")
     return passed
 
 

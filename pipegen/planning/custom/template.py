@@ -150,7 +150,7 @@ def size_words(symbols: list[str], columns: str) -> dict[str, str]:
         "symbol_names": ", ".join(names),
         "symbol_arguments": ", ".join(f"{name}: int" for name in names),
         "sizes_said": f"{', '.join(said[:-1])} and {said[-1]}",
-        "sizes_printed": " ".join(f"{{{name}=}}" for name in names),
+        "sizes_printed": sizes_printed(names),
         "size_metavar": ",".join(symbols),
         "stored_columns": columns.lower(),
         "columns_said": f"{columns}={{{columns.lower()}}}",
@@ -313,3 +313,10 @@ def tx_formula(numbers: Numbers, ring: Ring) -> str:
         )
         for part in numbers.own_parts(ring, ring.sources[0])
     )
+
+
+def sizes_printed(names: list[str]) -> str:
+    """A check's sizes in its f-string, with their names where the line has room for them."""
+    if len(names) <= 3:
+        return " ".join(f"{{{name}=}}" for name in names)
+    return ",".join(f"{{{name}}}" for name in names)
