@@ -97,6 +97,9 @@ def alloc(w: "Warp", address: Value, columns: Value, mask: int, at: int) -> bool
     return False
 
 
+REFUSED = -1  # what a pair's second CTA is granted where the first one's request was reported
+
+
 def alloc_pair(w: "Warp", address: Value, columns: Value, mask: int, at: int) -> bool:
     """As `alloc`, in both CTAs of a pair at once. Whether the warp must wait.
 
@@ -114,16 +117,21 @@ def alloc_pair(w: "Warp", address: Value, columns: Value, mask: int, at: int) ->
             w.park()
             return True
         w.blocked = None
+        taken = len(cta.tmem_taken)
         if alloc(w, address, columns, mask, at):
             return True
         # The same columns in both: the MMA addresses them by one number.
         cta.tmem_asked, waiter, peer.tmem_asked = None, peer.tmem_asked, None
-        start, count = next(reversed(cta.tmem_taken.items()))
-        peer.tmem_taken[start] = count
-        peer.tmem_granted = start
+        peer.tmem_granted = REFUSED
+        if len(cta.tmem_taken) > taken:
+            start, count = next(reversed(cta.tmem_taken.items()))
+            peer.tmem_taken[start] = count
+            peer.tmem_granted = start
         w.machine.wake(waiter)
         return False
     start, cta.tmem_granted = cta.tmem_granted, None
+    if start == REFUSED:
+        return False
     shared_memory.store_shared(w, uniform(address, mask), 4, (start,), mask, at)
     return False
 
