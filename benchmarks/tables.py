@@ -110,6 +110,12 @@ def changed_since(results: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def right(result: dict[str, Any]) -> bool:
+    """Whether the emulator found a module, as it stands, to be right."""
+    path = modules().get(result["module"])
+    return bool(result["passed"] and path and result["code"] == code_digest(path))
+
+
 def file_lists(results: list[dict[str, Any]]) -> list[str]:
     """For each file whether it ran on an H200, or was compiled only."""
     changed = set(changed_since(results))
@@ -118,10 +124,14 @@ def file_lists(results: list[dict[str, Any]]) -> list[str]:
         for result in results
         if result["module"] not in changed and all(row["passed"] for row in result["rows"])
     }
+    emulated = {result["module"] for result in read("emulated.json")["results"] if right(result)}
     lists = {
         "Run on an H200, and compiled": [name for name in modules() if name in ran],
+        "Compiled and emulated, and not run on a GPU": [
+            name for name in modules() if name in emulated - ran
+        ],
         "Compiled, and not run on a GPU as they stand": [
-            name for name in modules() if name not in ran
+            name for name in modules() if name not in ran | emulated
         ],
     }
     lines = []

@@ -126,3 +126,29 @@ def test_a_lost_fragment_is_a_large_error_of_an_element(benchmark):
     assert operators.worst_error(small, wanted, by_row=True) > 0.9
     lost[0, 0] = numpy.nan
     assert not operators.worst_error(lost, wanted) < operators.WORST["bf16"]
+
+
+def test_what_the_emulator_said(benchmark):
+    """Only PASS with exit code 0 is right."""
+    told = benchmark("emulated").told
+    line = "PASS m=504 n=248 k=440: schedule 0 (late), 1 launch, 12617 instructions in 0.3 s\n"
+    right = {"passed": True, "sizes": "m=504 n=248 k=440", "instructions": 12617, "seconds": 0.3}
+    assert told(line, 0) == right
+    assert not told(line, 1)["passed"]
+    assert not told(line.replace("PASS", "FAIL"), 0)["passed"]
+    assert not told("error: no compiler", 0)["passed"]
+
+
+def test_a_module_that_changed_was_not_emulated(benchmark, monkeypatch, tmp_path):
+    """The result belongs to the code that ran; comments aside."""
+    tables = benchmark("tables")
+    module = tmp_path / "gemm.py"
+    module.write_text("x = 1  # one\n", encoding="utf-8")
+    result = {"module": "gemm.py", "passed": True, "code": tables.code_digest(module)}
+    monkeypatch.setattr(tables, "modules", lambda: {"gemm.py": module})
+    assert tables.right(result)
+    assert not tables.right({**result, "passed": False})
+    module.write_text("x = 1  # uno\n", encoding="utf-8")
+    assert tables.right(result)
+    module.write_text("x = 2  # one\n", encoding="utf-8")
+    assert not tables.right(result)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs emitted CuTe modules in pipegen's emulator, each in a process of its own.
+
+    python benchmarks/emulated.py generated/cute/*sm100*.py --json benchmarks/emulated.json
+
+One size each, at which its rings wrap, and asynchronous work that ends as late as is legal; what
+`pipegen verify` adds are more sizes and schedules. Needs no GPU. Exit code 1 if one is not right.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this checkout's pipegen
+
+from pipegen.measuring.code_digest import code_digest
+
+# PASS m=504 n=248 k=440: schedule 0 (late), 1 launch, 12617 instructions in 0.3 s
+LINE = re.compile(r"^(\w+) (.*?): schedule .* (\d+) instructions in ([\d.]+) s", re.MULTILINE)
+
+
+def emulate(module: Path, limit: float) -> dict[str, Any]:
+    """What `pipegen emulate` says of a module."""
+    command = [sys.executable, "-m", "pipegen", "emulate", str(module)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {"module": module.name, "passed": False, "said": f"no end within {limit:.0f} s"}
+    return {
+        "module": module.name,
+        "code": code_digest(module),
+        **told(done.stdout, done.returncode),
+    }
+
+
+def told(said: str, code: int) -> dict[str, Any]:
+    """The verdict in the command's words: whether all was right, sizes, instructions, seconds."""
+    found = LINE.search(said)
+    if found is None or found[1] != "PASS" or code:
+        return {"passed": False, "said": said[-1000:]}
+    sizes, instructions, seconds = found[2], int(found[3]), float(found[4])
+    return {"passed": True, "sizes": sizes, "instructions": instructions, "seconds": seconds}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, required=True, help="write all figures here")
+    parser.add_argument("--limit", type=float, default=240, help="seconds a module may take")
+    arguments = parser.parse_args()
+    results = []
+    for module in arguments.modules:
+        results.append(emulate(module, arguments.limit))
+        print("PASS" if results[-1]["passed"] else "FAIL", module.name, flush=True)
+    report = {
+        "command": "python benchmarks/emulated.py MODULE… --json benchmarks/emulated.json",
+        "date": datetime.now(UTC).date().isoformat(),
+        "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"),
+        "results": results,
+    }
+    arguments.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return 0 if all(result["passed"] for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
