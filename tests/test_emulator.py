@@ -99,6 +99,20 @@ def test_a_stream_walks_over_its_ring():
     assert counts == list(loop_counts(stages))
 
 
+@pytest.mark.parametrize("name", ["custom_sm90_multiply", "custom_sm90_multiply_twice"])
+def test_a_product_walks_over_its_rings(name):
+    """The ring of K wraps; those of a second product, two stages, are filled a third time."""
+    made = _plan(name)
+    tile = made.description.tile
+    stages = max(pipeline.stages for pipeline in made.pipelines)
+    cases = verify_cases(made)
+    assert [-(-case.sizes["k"] // tile.k) for case in cases] == list(loop_counts(stages))
+    assert {-(-case.sizes["m"] // tile.m) for case in cases} == {2}
+    twice = tile.p is not None
+    assert {-(-case.sizes["n"] // tile.n) for case in cases} == {3 if twice else 1}
+    assert all(("p" in case.sizes) == twice for case in cases)
+
+
 def _trial(*faults: Fault, passed: bool | None = True, schedule: int = 0) -> Trial:
     return Trial("x", {"m": 1}, 1, schedule, "late", 0, passed, "", faults, 1, 10, 0.1)
 

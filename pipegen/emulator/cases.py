@@ -15,11 +15,12 @@ from pipegen.planning import Plan
 # Sizes are short of a whole tile by this many elements: what TMA stores at once of 16-bit numbers.
 _SHORT = 8
 _OUTPUT_TILES = 2
+_SECOND_STEPS = 3  # of a second product, over N: its rings have two stages
 
 
 @dataclass(frozen=True)
 class Case:
-    """One size to try: what it tries, the sizes by name (`m`, `n`, `k`), and the GPU's SMs."""
+    """One size to try: what it tries, the sizes by name (`m`, `n`, `k`, `p`), and the GPU's SMs."""
 
     label: str
     sizes: dict[str, int]
@@ -49,6 +50,10 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
     for count in loop_counts(ring_stages(plan)):
         if op == "stream":  # the loop runs over tiles of rows
             sizes = {"m": count * ctas * tile.m, "n": tile.n}
+        elif op == "custom" and isinstance(tile.k, int):  # products: over K, of a second one over N
+            sizes = {"m": _OUTPUT_TILES * tile.m, "n": tile.n, "k": count * tile.k}
+            if isinstance(tile.p, int):
+                sizes |= {"n": _SECOND_STEPS * tile.n, "p": tile.p}
         elif op == "custom":  # over panels of rows, and over the tiles of each
             sizes = {
                 "m": _OUTPUT_TILES * cluster_m * tile.m,
