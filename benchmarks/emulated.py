@@ -9,7 +9,6 @@ One size each, at which its rings wrap, and asynchronous work that ends as late 
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -21,13 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this ch
 
 from pipegen.measuring.code_digest import code_digest
 
-# PASS m=504 n=248 k=440: schedule 0 (late), 1 launch, 12617 instructions in 0.3 s
-LINE = re.compile(r"^(\w+) (.*?): schedule .* (\d+) instructions in ([\d.]+) s", re.MULTILINE)
-
 
 def emulate(module: Path, limit: float) -> dict[str, Any]:
-    """What `pipegen emulate` says of a module."""
-    command = [sys.executable, "-m", "pipegen", "emulate", str(module)]
+    """What `pipegen emulate --json` says of a module."""
+    command = [sys.executable, "-m", "pipegen", "emulate", str(module), "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -41,11 +37,17 @@ def emulate(module: Path, limit: float) -> dict[str, Any]:
 
 def told(said: str, code: int) -> dict[str, Any]:
     """The verdict in the command's words: whether all was right, sizes, instructions, seconds."""
-    found = LINE.search(said)
-    if found is None or found[1] != "PASS" or code:
+    try:
+        (trial,) = json.loads(said)
+    except ValueError:
         return {"passed": False, "said": said[-1000:]}
-    sizes, instructions, seconds = found[2], int(found[3]), float(found[4])
-    return {"passed": True, "sizes": sizes, "instructions": instructions, "seconds": seconds}
+    if code or not trial["ok"] or not trial["passed"]:
+        return {"passed": False, "said": trial["said"], "faults": trial["faults"]}
+    return {
+        "passed": True,
+        **{key: trial[key] for key in ("sizes", "policy", "instructions")},
+        "seconds": round(trial["seconds"], 2),
+    }
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 """The benchmarks' arithmetic and command lines, without a GPU and without torch."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -129,14 +130,21 @@ def test_a_lost_fragment_is_a_large_error_of_an_element(benchmark):
 
 
 def test_what_the_emulator_said(benchmark):
-    """Only PASS with exit code 0 is right."""
+    """Only a trial that is right, without a fault, and exit code 0."""
     told = benchmark("emulated").told
-    line = "PASS m=504 n=248 k=440: schedule 0 (late), 1 launch, 12617 instructions in 0.3 s\n"
-    right = {"passed": True, "sizes": "m=504 n=248 k=440", "instructions": 12617, "seconds": 0.3}
-    assert told(line, 0) == right
-    assert not told(line, 1)["passed"]
-    assert not told(line.replace("PASS", "FAIL"), 0)["passed"]
-    assert not told("error: no compiler", 0)["passed"]
+    trial = {"sizes": {"m": 504}, "policy": "late", "instructions": 12617, "seconds": 0.3012}
+    trial |= {"passed": True, "ok": True, "said": "PASS", "faults": []}
+    assert told(json.dumps([trial]), 0) == {
+        "passed": True,
+        "sizes": {"m": 504},
+        "policy": "late",
+        "instructions": 12617,
+        "seconds": 0.3,
+    }
+    assert not told(json.dumps([trial]), 1)["passed"]
+    assert not told(json.dumps([{**trial, "passed": False}]), 0)["passed"]
+    assert not told(json.dumps([{**trial, "ok": False}]), 0)["passed"]
+    assert not told("", 2)["passed"]
 
 
 def test_a_module_that_changed_was_not_emulated(benchmark, monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 from pipegen.hardware import WARP
 from pipegen.planning.custom import code
 from pipegen.planning.custom.code import RoleCode, upper
-from pipegen.planning.custom.graph import Order, Ring, RoleNode
+from pipegen.planning.custom.graph import Order, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 
 
@@ -117,13 +117,3 @@ def said_of(order: Order) -> str:
     hands = "" if order.state is None else ", which hands a number for each row on to the next"
     parts = "the body and then the turn" if order.depth == 2 else "the turn"
     return f"{names} take the tiles one after the other: {parts}{hands}"
-
-
-def turn_bodies(role: RoleNode) -> bool:
-    """Whether a role's ordered part is a function of its own."""
-    return role.order is not None and role.turn is not None
-
-
-def in_turns(ring: Ring, roles: tuple[RoleNode, ...]) -> bool:
-    """Whether a ring's stages go to, or come from, groups in turn."""
-    return any(role.order for role in roles if role.name in (*ring.sources, *ring.targets))

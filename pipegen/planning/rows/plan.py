@@ -22,13 +22,11 @@ from pipegen.vocabulary import DTYPE
 
 # What Mosaic GPU's own example values leave to a warpgroup that only issues copies.
 PRODUCER_REGISTERS = 40
-# Tiles of a block, by style: the best of those tried on an H200 (see
-# benchmarks/hopper_speed_pallas_rows.json). A fixed share of all tiles for each block was slower:
-# 0.91 against 0.97 of a copy in a warp-specialized reduce, 0.95 against 0.99 in such a stream. A
-# block that ends is replaced where there is time, and its successor's loads all start at once.
+# Tiles of a block, by style: the best of those tried on an H200, whose times are in
+# benchmarks/hopper_speed_pallas_rows.json. A fixed share of all tiles for each block was slower, as
+# 0.91 against 0.97 of a copy in a warp-specialized reduce; why was not isolated.
 TILES_PER_BLOCK = {"emit-pipeline": 4, "warp-specialized": 4}  # of rmsnorm
 TILES_PER_STREAM_BLOCK = {"emit-pipeline": 2, "warp-specialized": 3}
-# A softmax in one warpgroup has no time to make up for a block's start: more tiles for each.
 TILES_PER_SOFTMAX_BLOCK = {"emit-pipeline": 4, "warp-specialized": 8}
 
 
