@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
 # template: cute/custom_multiply.py.j2 780ae48716f6
-# text: 11cb76da16ea
+# text: dc503b4cd06c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -60,7 +60,8 @@
 A CTA takes tiles of TILE_M x TILE_P of the result, one after the other, and for each walks over N
 in steps of TILE_N, and within it over K in steps of TILE_K. Every role has its own loops; rings
 of SMEM stages connect the roles, each filled as often as its tiles change. What a role computes
-is its body, a function under "Yours": replacing it never touches the protocol.
+is its body, a function under "Yours": replacing it never touches the protocol. The first product
+is computed anew for each tile of P: that is wasted work where there are many.
 
 Roles of a CTA's 576 threads
   score                warps 0 to 7    multiplies: ab_a @ ab_b.T -> between, a wgmma group at each

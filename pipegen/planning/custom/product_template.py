@@ -147,6 +147,11 @@ def walks(rows: str, columns: str, nest: tuple[str, ...]) -> list[str]:
         "roles, each filled as often as its tiles change. What a role computes is its body, a "
         'function under "Yours": replacing it never touches the protocol.'
     )
+    if len(nest) > 1:
+        text += (
+            f" The first product is computed anew for each tile of {columns}: that is wasted work "
+            f"where there are many."
+        )
     return textwrap.wrap(text, WIDTH + 2)
 
 
