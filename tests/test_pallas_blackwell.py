@@ -263,7 +263,9 @@ def test_the_interpreter_finds_what_is_left_out(interpreted, edit):
     (found,) = interpreted(
         [job("pallas_gemm_sm100_128x80_k32_two_stages", [136, 150, 100, 2], edit, blocks=1)]
     )
-    assert found["races"] or "RACE DETECTED" in found["error"] or "Not all" in found["error"]
+    # Which of these comes first is a matter of how the threads run.
+    signs = ("RACE DETECTED", "Not all", "no threads observed phase")
+    assert found["races"] or any(sign in found["error"] for sign in signs), found
 
 
 def test_a_pair_says_that_no_interpreter_runs_it():
