@@ -52,7 +52,9 @@ def parse(text: str) -> Module:
     shared: list[SharedVariable] = []
     version = target = ""
     files: dict[int, str] = {}
+    before = ""
     for head, line, body in lines.top_level():
+        previous, before = before, head
         if head.startswith(".version"):
             version = head.split()[1]
         elif head.startswith(".target"):
@@ -66,6 +68,8 @@ def parse(text: str) -> Module:
             shared.append(SharedVariable(*variable))
         elif head.startswith((".address_size", ".section", ".file", ".pragma")):
             continue
+        elif not head and previous.startswith(".section"):
+            continue  # its lines of DWARF may open on a line of their own
         else:
             raise PtxError("a statement that the reader does not know", line, head[:80])
     return Module(tuple(kernels), version, target, tuple(shared), files)
