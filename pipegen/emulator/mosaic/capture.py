@@ -99,6 +99,7 @@ class MosaicCapture:
             sms=self.device.sms,
             source=self._source,
             order=len(self.launches),
+            by_mosaic=True,
         )
 
 
