@@ -46,6 +46,8 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
     assert isinstance(tile.n, int)
     blocks = {each.name: each.value for each in plan.numbers}.get("blocks_per_sm", 1)
     ctas = cluster_m * (int(blocks) if op == "stream" else 1)
+    # The Pallas modules of custom graphs take whole tiles alone.
+    whole = op == "custom" and plan.description.kernel.backend == "pallas"
     found = []
     for count in loop_counts(ring_stages(plan)):
         if op == "stream":  # the loop runs over tiles of rows
@@ -66,7 +68,7 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
                 "n": cluster_n * tile.n,
                 "k": count * tile.k,
             }
-        short = {name: _shortened(size) for name, size in sizes.items()}
+        short = sizes if whole else {name: _shortened(size) for name, size in sizes.items()}
         found.append(Case(f"{count} {_plural(count)}", short, cluster_m * cluster_n))
     return tuple(found)
 

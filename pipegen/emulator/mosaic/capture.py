@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a `Launch` of each call of a Pallas kernel: memory, host code, and what it launches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,19 @@ class MosaicCapture:
     def close(self) -> None:
         """Execute nothing any more."""
         self._execute = None
+
+    def lend(self, arrays: Mapping[str, object]) -> None:
+        """As for other DSLs; a Pallas kernel gets no bare addresses, so that it is an error."""
+        raise InputError(
+            f"{', '.join(arrays)}: a Pallas kernel gets its arrays as operands; there is nothing to "
+            "register"
+        )
+
+    @contextmanager
+    def lending(self, arrays: Mapping[str, object]) -> Iterator[None]:
+        """As `lend`."""
+        self.lend(arrays)
+        yield
 
     def take_error(self) -> BaseException | None:
         """The exception of a call since the last time, if there was one."""

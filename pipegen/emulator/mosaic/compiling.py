@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipegen.emulator.capture.device import Device
+from pipegen.emulator.mosaic.quiet import quietly
 from pipegen.errors import InputError
 from pipegen.hardware import Hardware
 
@@ -57,6 +58,8 @@ class Kernel:
 
 # Mosaic GPU compiles a kernel once in a process: it writes nothing the second time.
 _known: dict[bytes, Code] = {}
+# The architecture of the first kernel: Mosaic GPU compiles all others of the process for it.
+_archs: list[str] = []
 
 
 def compile_kernel(function: Callable[..., Any], avals: Sequence[Any], device: Device) -> Kernel:
@@ -66,16 +69,23 @@ def compile_kernel(function: Callable[..., Any], avals: Sequence[Any], device: D
     """
     import jax
 
-    sharding = jax.sharding.SingleDeviceSharding(_gpu(device.hardware))
-    operands = [jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding) for each in avals]
-    lowered = (
-        jax.jit(function, in_shardings=sharding, out_shardings=sharding).trace(*operands).lower()
-    )
-    key, kernel = _read_call(lowered.compiler_ir("stablehlo"))
-    if key not in _known:
-        with _dumping() as folder:
-            lowered.compile()
-            _known[key] = _read_code(folder)
+    arch = device.hardware.arch
+    if _archs and arch not in _archs:
+        raise InputError(
+            f"Pallas kernels were compiled for {_archs[0]} in this process, and must be compiled for "
+            f"{arch}: Mosaic GPU keeps its target. One architecture a process"
+        )
+    _archs[:] = [arch]
+    with quietly():
+        sharding = jax.sharding.SingleDeviceSharding(_gpu(device.hardware))
+        operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals]
+        jitted = jax.jit(function, in_shardings=sharding, out_shardings=sharding)
+        lowered = jitted.trace(*operands).lower()
+        key, kernel = _read_call(lowered.compiler_ir("stablehlo"))
+        if key not in _known:
+            with _dumping() as folder:
+                lowered.compile()
+                _known[key] = _read_code(folder)
     return kernel(_known[key])
 
 

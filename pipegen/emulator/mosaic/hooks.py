@@ -7,6 +7,8 @@ the kernel for the emulated GPU, and calls the capture in its place. What surrou
 """
 
 import importlib
+import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +19,7 @@ from pipegen.emulator.capture.device import Device
 from pipegen.emulator.capture.hooks import patched
 from pipegen.emulator.mosaic.capture import MosaicCapture
 from pipegen.emulator.mosaic.compiling import compile_kernel
+from pipegen.emulator.mosaic.quiet import quietly
 from pipegen.errors import InputError
 
 # Module -> the primitive that a Pallas kernel is, by versions of jax.
@@ -43,7 +46,9 @@ class EmulatedGpu:
 @contextmanager
 def hooked(capture: MosaicCapture) -> Iterator[None]:
     """While this lasts, Pallas kernels run in the capture, and JAX has one emulated GPU."""
-    jax = _require_jax()
+    with quietly():
+        jax = _require_jax()
+        jax.devices()
     mlir = importlib.import_module("jax._src.interpreters.mlir")
     rules = mlir._platform_specific_lowerings["cpu"]
     with ExitStack() as stack:
@@ -60,19 +65,35 @@ def hooked(capture: MosaicCapture) -> Iterator[None]:
         jax.clear_caches()
         stack.callback(jax.clear_caches)
         stack.callback(capture.close)
-        try:
+        stack.enter_context(_silent(logging.getLogger("jax._src.callback")))
+        with own_errors(capture):
             yield
-        except Exception:
-            if (error := capture.take_error()) is not None:
-                raise error from None
-            raise
+
+
+@contextmanager
+def own_errors(capture: Any) -> Iterator[None]:
+    """Raise what went wrong on our side of XLA, in the place of XLA's error."""
+    try:
+        yield
+    except Exception:
+        if (error := capture.take_error()) is not None:
+            raise error from None
+        raise
+
+
+@contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    """JAX logs what a callback raises; whoever called the kernel gets it as an exception."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _require_jax() -> Any:
     if "jax" not in sys.modules:
         # The emulated GPU is none that JAX could find.
-        import os
-
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:
         import jax

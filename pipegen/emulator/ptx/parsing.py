@@ -39,6 +39,7 @@ _ALIGN = re.compile(r"\.align\s+(\d+)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\.(\w+)\s+([\w$%]+)\s*(?:\[(\d*)\])?\s*$")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_TARGETS = re.compile(r"\.branchtargets\s+(.*)", re.DOTALL)
 _THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
@@ -185,6 +186,7 @@ class _Body:
         self.shared: list[SharedVariable] = []
         self.local: list[LocalVariable] = []
         self._seen: set[Register] = set()
+        self._targets: dict[str, tuple[str, ...]] = {}  # of `.branchtargets`, by their label
         self._scopes: list[_Scope] = []
         self._count = 0
         self._location: Location | None = None
@@ -256,10 +258,42 @@ class _Body:
             self.shared.append(SharedVariable(*_variable(text, self.line)))
         elif text.startswith(".local"):
             self.local.append(LocalVariable(*_variable(text, self.line)))
+        elif match := _TARGETS.match(text):
+            self._name_targets(match[1])
         elif text.startswith("."):
             raise PtxError("a directive that the reader does not know", self.line, text[:80])
+        elif text.startswith("brx.idx"):
+            self._branch_by_index(text)
         else:
             self.items.append(self._instruction(text))
+
+    def _name_targets(self, text: str) -> None:
+        label = self.items[-1] if self.items else None
+        if not isinstance(label, Label):
+            raise PtxError(".branchtargets without a label before it", self.line)
+        self._targets[label.name] = tuple(self._label(each.strip()) for each in text.split(","))
+
+    def _branch_by_index(self, text: str) -> None:
+        """`brx.idx index, targets` as one branch after the other.
+
+        PTX ISA, "brx.idx" and ".branchtargets": to the target of that number; one that is not in
+        the list is undefined, and goes to the last.
+        """
+        read = self._instruction(text)
+        index, name = read.operands
+        targets = self._targets.get(name.name) if isinstance(name, Symbol) else None
+        if not targets or read.parts[2:] not in ((), ("uni",)):
+            raise PtxError("a branch by index that the reader does not know", self.line, text[:80])
+        for number, target in enumerate(targets[:-1]):
+            chosen = Register(f"%chosen{len(self.items)}", "pred")
+            self.registers.append(chosen)
+            test = chosen, index, Immediate(number)
+            place = self.line, None, False, self._location
+            self.items.append(Instruction(("setp", "eq", "u32"), test, *place))
+            place = self.line, chosen, False, self._location
+            self.items.append(Instruction(("bra",), (Symbol(target),), *place))
+        last = (Symbol(targets[-1]),)
+        self.items.append(Instruction(("bra",), last, self.line, location=self._location))
 
     def _declare(self, kind: str, names: str) -> None:
         scope = self._scopes[-1]
