@@ -11,6 +11,7 @@ are tried as well.
 from dataclasses import dataclass
 
 from pipegen.planning import Plan
+from pipegen.planning.gemm_sm100_pallas_numbers import IDLE_SMS
 
 # Sizes are short of a whole tile by this many elements: what TMA stores at once of 16-bit numbers.
 _SHORT = 8
@@ -47,7 +48,10 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
     blocks = {each.name: each.value for each in plan.numbers}.get("blocks_per_sm", 1)
     ctas = cluster_m * (int(blocks) if op == "stream" else 1)
     # The Pallas modules of custom graphs take whole tiles alone.
-    whole = op == "custom" and plan.description.kernel.backend == "pallas"
+    pallas = plan.description.kernel.backend == "pallas"
+    whole = op == "custom" and pallas
+    # Those with clusters of 2 x 2 leave SMs to clusters that find no room.
+    idle = IDLE_SMS if pallas and (cluster_m, cluster_n) == (2, 2) else 0
     found = []
     for count in loop_counts(ring_stages(plan)):
         if op == "stream":  # the loop runs over tiles of rows
@@ -69,7 +73,7 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
                 "k": count * tile.k,
             }
         short = sizes if whole else {name: _shortened(size) for name, size in sizes.items()}
-        found.append(Case(f"{count} {_plural(count)}", short, cluster_m * cluster_n))
+        found.append(Case(f"{count} {_plural(count)}", short, cluster_m * cluster_n + idle))
     return tuple(found)
 
 

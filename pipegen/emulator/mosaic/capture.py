@@ -19,6 +19,7 @@ Array = np.ndarray[Any, Any]
 
 # XLA's allocator of GPU memory gives each array a multiple of this.
 _ALIGNMENT = 256
+_GRID_MAX = 2**31 - 1  # CUDA C++ Programming Guide, "Compute Capabilities"
 _POISON = 0xFF  # of each byte that nothing wrote: NaN in every floating-point type
 
 
@@ -57,17 +58,15 @@ class MosaicCapture:
         error, self._error = self._error, None
         return error
 
-    def call(self, kernel: Kernel, names: Sequence[str], arguments: Sequence[Array]) -> list[Array]:
-        """Run a kernel on these arrays; its results. `names`: of its operands and results."""
+    def call(self, kernel: Kernel, arguments: Sequence[Array]) -> list[Array]:
+        """Run a kernel on these arrays; its results."""
         try:
-            return self._call(kernel, names, arguments)
+            return self._call(kernel, arguments)
         except BaseException as error:
             self._error = error
             raise
 
-    def _call(
-        self, kernel: Kernel, names: Sequence[str], arguments: Sequence[Array]
-    ) -> list[Array]:
+    def _call(self, kernel: Kernel, arguments: Sequence[Array]) -> list[Array]:
         if self._execute is None:
             raise InputError("a kernel that was compiled in an emulator was called after its end")
         results = [_memory(shape, dtype) for shape, dtype in kernel.results]
@@ -78,7 +77,7 @@ class MosaicCapture:
             memory = _memory(operand.shape, operand.dtype) if shared is None else shared
             memory[:] = 0 if given is None else _stored(given)
             operands.append(memory)
-        launch = self._launch(kernel, names, [*operands, *results])
+        launch = self._launch(kernel, [*operands, *results])
         self.launches.append(launch)
         self._execute(launch)
         shapes = [kernel.results[index] for index in kernel.returned]
@@ -87,7 +86,7 @@ class MosaicCapture:
             for index, (shape, dtype) in zip(kernel.returned, shapes, strict=True)
         ]
 
-    def _launch(self, kernel: Kernel, names: Sequence[str], arrays: Sequence[Array]) -> Launch:
+    def _launch(self, kernel: Kernel, arrays: Sequence[Array]) -> Launch:
         found = entries(kernel.code.ptx)
         if len(found) != 1:
             raise InputError(f"Mosaic GPU's PTX has {len(found)} kernels: the emulator knows one")
@@ -97,8 +96,14 @@ class MosaicCapture:
             host = run_host_code(kernel.code.host, addresses, parameters)
         except HostCodeError as error:
             raise InputError(f"the launch of {name} cannot be captured: {error}") from error
+        if max(host.grid) > _GRID_MAX or min(host.grid) < 1:
+            raise InputError(
+                f"{name} is launched with a grid of {host.grid}: this GPU has too few SMs for it "
+                f"({self.device.sms}), or the kernel counts them wrong"
+            )
+        names = _names(kernel)
         buffers = {
-            address: Buffer(address, array.nbytes, names[index] if index < len(names) else "scratch")
+            address: Buffer(address, array.nbytes, names[index])
             for index, (address, array) in enumerate(zip(addresses, arrays, strict=True))
         }
         return Launch(
@@ -115,6 +120,22 @@ class MosaicCapture:
             order=len(self.launches),
             by_mosaic=True,
         )
+
+
+def _names(kernel: Kernel) -> list[str]:
+    """What a message calls the operands and results: by number, as the kernel's function has them.
+
+    What is neither an argument nor returned is the kernel's scratch.
+    """
+    inputs = [
+        "scratch" if each.argument is None else f"input {each.argument}" for each in kernel.operands
+    ]
+    place = {index: number for number, index in enumerate(kernel.returned)}
+    outputs = [
+        f"output {place[index]}" if index in place else "scratch"
+        for index in range(len(kernel.results))
+    ]
+    return [*inputs, *outputs]
 
 
 def _memory(shape: Sequence[int], dtype: Any) -> Array:

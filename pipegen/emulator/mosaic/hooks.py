@@ -10,7 +10,7 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -142,11 +142,10 @@ def _rule(
             return primitive.bind(*operands, **parameters)
 
         kernel = compile_kernel(bound, context.avals_in, capture.device)
-        names = _names(parameters)
         results = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in context.avals_out]
 
         def call(*operands: Any) -> list[Any]:
-            return capture.call(kernel, names, [np.asarray(each) for each in operands])
+            return capture.call(kernel, [np.asarray(each) for each in operands])
 
         def called(*operands: Any) -> Any:
             return jax.pure_callback(call, results, *operands)
@@ -154,10 +153,3 @@ def _rule(
         return mlir.lower_fun(called, multiple_results=True)(context, *nodes)
 
     return lower
-
-
-def _names(parameters: dict[str, Any]) -> Sequence[str]:
-    """What the kernel's function calls its operands and results, in order."""
-    jaxprs = parameters.get("jaxprs") or (parameters["jaxpr"],)
-    names = jaxprs[0].debug_info.arg_names
-    return [str(name).removesuffix("_gmem") for name in names or ()]
