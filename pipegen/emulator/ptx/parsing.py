@@ -5,6 +5,8 @@ Reads what compilers write: entries with registers, labels, scopes and instructi
 not know is an error that names the line.
 """
 
+import ast
+import operator
 import re
 import struct
 from collections.abc import Iterator
@@ -39,6 +41,7 @@ _ALIGN = re.compile(r"\.align\s+(\d+)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\.(\w+)\s+([\w$%]+)\s*(?:\[(\d*)\])?\s*$")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_EXPRESSION = re.compile(r"[^,{}\[\]]+")
 _TARGETS = re.compile(r"\.branchtargets\s+(.*)", re.DOTALL)
 _THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
@@ -382,6 +385,8 @@ class _Operands:
         if char == "[":
             self.at += 1
             return self._address()
+        if char in ("(", "~"):
+            return self._expression()
         if match := _NUMBER.match(self.text, self.at):
             self.at = match.end()
             return _number(match[0])
@@ -391,6 +396,15 @@ class _Operands:
             register = self.body._register(name)
             return register if register is not None else Symbol(self.body._label(name))
         raise self._error("an operand that the reader does not know")
+
+    def _expression(self) -> Operand:
+        """A constant expression of integers, up to the next comma (PTX ISA, "Constants")."""
+        match = _EXPRESSION.match(self.text, self.at)
+        value = match and constant(match[0])
+        if match is None or value is None:
+            raise self._error("a constant expression that the reader does not know")
+        self.at = match.end()
+        return Immediate(value)
 
     def _address(self) -> Operand:
         base = self._simple()
@@ -414,6 +428,41 @@ class _Operands:
         elif char != "]":
             raise self._error("an address that the reader does not know")
         return Address(base, offset, rest)
+
+
+_OPERATORS = {
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+
+
+def constant(text: str) -> int | None:
+    """The value of a constant expression of integers, or None: C's operators, which Python shares."""
+
+    def value(node: ast.expr) -> int | None:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert | ast.USub):
+            inner = value(node.operand)
+            if inner is None:
+                return None
+            return ~inner if isinstance(node.op, ast.Invert) else -inner
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            left, right = value(node.left), value(node.right)
+            both = left is not None and right is not None
+            return _OPERATORS[type(node.op)](left, right) if both else None
+        return None
+
+    try:
+        return value(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError:
+        return None
 
 
 def _number(text: str) -> Immediate:
