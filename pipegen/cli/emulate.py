@@ -82,7 +82,7 @@ def command(
 
     A module that pipegen emitted is tried with its own self-check: random inputs, poisoned outputs,
     a float64 reference. Of any other file, --entry names a function that builds its arrays (numpy,
-    or torch or jax on the CPU), calls the kernel, and raises or returns False if the result is wrong.
+    torch or jax, on the CPU), calls the kernel, and raises or returns False if the result is wrong.
 
     Exit code 1: something was found, or the result is wrong. 2: the input is wrong, or uses what
     the emulator does not know.

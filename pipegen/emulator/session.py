@@ -43,7 +43,7 @@ class Session:
         """Let kernels touch an array that they get as a bare address.
 
         The arrays among a call's arguments are known; one whose address travels inside another
-        argument is not, and touching it is a fault. InputError for Pallas, whose kernels get arrays.
+        argument is not, and touching it is a fault. InputError for Pallas: its kernels get arrays.
         """
         self._capture.lend({name: array})
 
@@ -153,8 +153,8 @@ def emulator(
     """Launches of CuTe DSL kernels compiled in the block run on the CPU, on the CPU's arrays.
 
     `dsl`: "cute", or "pallas" for Pallas kernels of Mosaic GPU, called on jax arrays of the CPU.
-    `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH (`cute`). `sms`: how many SMs the GPU claims, None
-    for the real one's. `seed` picks the order of warps, `policy` when asynchronous operations
+    `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH (`cute`). `sms`: how many SMs the GPU
+    claims, None for the real one's. `seed` picks the order of warps, `policy` when asynchronous operations
     complete ("late", "early" or "random"); a kernel that is right is right under all of them.
     `sync_only` runs the protocol without the data: several times faster, and outputs are undefined.
 

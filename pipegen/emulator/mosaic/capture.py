@@ -43,8 +43,8 @@ class MosaicCapture:
     def lend(self, arrays: Mapping[str, object]) -> None:
         """As for other DSLs; a Pallas kernel gets no bare addresses, so that it is an error."""
         raise InputError(
-            f"{', '.join(arrays)}: a Pallas kernel gets its arrays as operands; there is nothing to "
-            "register"
+            f"{', '.join(arrays)}: a Pallas kernel gets its arrays as operands, there is nothing "
+            "to register"
         )
 
     @contextmanager
@@ -150,21 +150,24 @@ def _memory(shape: Sequence[int], dtype: Any) -> Array:
 def _bits(dtype: Any) -> int:
     """Bits of an element in GPU memory: XLA packs integers of 2 and 4 bits."""
     name = np.dtype(dtype).name
-    return {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}.get(name, np.dtype(dtype).itemsize * 8)
+    packed = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+    return packed.get(name, int(np.dtype(dtype).itemsize) * 8)
 
 
 def _stored(array: Array) -> Array:
     """The bytes of an array in GPU memory; the first of packed elements is in the lowest bits."""
     bits = _bits(array.dtype)
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    flat: Array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if bits >= 8:
         return flat
     packed = flat.reshape(-1, 8 // bits) & (1 << bits) - 1
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return np.bitwise_or.reduce(packed << shifts, axis=1)
+    joined: Array = np.bitwise_or.reduce(packed << shifts, axis=1)
+    return joined
 
 
 def _read(memory: Array, shape: Sequence[int], dtype: Any) -> Array:
     if _bits(dtype) < 8:
         raise InputError(f"a kernel returns {np.dtype(dtype).name}, which the emulator does not")
-    return memory.view(dtype).reshape(shape)
+    seen: Array = memory.view(dtype).reshape(shape)
+    return seen

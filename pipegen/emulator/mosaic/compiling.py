@@ -5,6 +5,7 @@ XLA is given a description of the GPU (`jax.experimental.topologies`), and Mosai
 makes into a folder (MOSAIC_GPU_DUMP_TO).
 """
 
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -67,18 +68,19 @@ def compile_kernel(function: Callable[..., Any], avals: Sequence[Any], device: D
 
     InputError if it does more than to call one kernel, or if Mosaic GPU did not write its code.
     """
-    import jax
-
+    jax: Any = importlib.import_module("jax")
     arch = device.hardware.arch
     if _archs and arch not in _archs:
         raise InputError(
-            f"Pallas kernels were compiled for {_archs[0]} in this process, and must be compiled for "
-            f"{arch}: Mosaic GPU keeps its target. One architecture a process"
+            f"Pallas kernels were compiled for {_archs[0]} in this process, and must be compiled "
+            f"for {arch}: Mosaic GPU keeps its target. One architecture a process"
         )
     _archs[:] = [arch]
     with quietly():
         sharding = jax.sharding.SingleDeviceSharding(_gpu(device.hardware))
-        operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals]
+        operands = [
+            jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals
+        ]
         jitted = jax.jit(function, in_shardings=sharding, out_shardings=sharding)
         lowered = jitted.trace(*operands).lower()
         key, kernel = _read_call(lowered.compiler_ir("stablehlo"))
@@ -132,15 +134,18 @@ def _read_call(module: Any) -> tuple[bytes, Callable[[Code], Kernel]]:
     )
     results = tuple(_array(result.type) for result in call.results)
     (end,) = (op for op in block if op.operation.name == "func.return")
-    returned = tuple(_place(value, call.results) for value in end.operands)
-    if None in returned:
+    places = [_place(value, call.results) for value in end.operands]
+    returned = tuple(place for place in places if place is not None)
+    if len(returned) < len(places):
         raise InputError("something happens to a kernel's results before they are returned")
     return key, lambda code: Kernel(code, operands, results, returned)
 
 
 def _is_call(op: Any) -> bool:
     name = op.operation.name
-    return name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _TARGET
+    return bool(
+        name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _TARGET
+    )
 
 
 def _aliases(call: Any) -> dict[int, int]:
@@ -172,14 +177,14 @@ def _argument(value: Any, block: Any) -> int | None:
         return _argument(op.operands[0], block)
     if name == "stablehlo.constant":
         constant = ir.DenseElementsAttr(op.attributes["value"])
-        if constant.is_splat and not constant.get_splat_value().value:
+        splat: Any = constant.get_splat_value() if constant.is_splat else None
+        if splat is not None and not splat.value:
             return None
     raise InputError(f"a kernel's operand is the result of {name}: the emulator knows zeros")
 
 
 def _array(kind: Any) -> tuple[tuple[int, ...], Any]:
     """(shape, dtype) of a StableHLO array type."""
-    from jax.interpreters import mlir  # noqa: F401
     from jaxlib.mlir import ir
 
     ranked = ir.RankedTensorType(kind)
@@ -195,7 +200,7 @@ def _dtype(name: str) -> Any:
     if name in plain:
         return np.dtype(getattr(jnp, plain[name]) if name == "bf16" else plain[name])
     if name.startswith("f8"):
-        return np.dtype(getattr(jnp, f"float8_{name[2:].lower().replace('e', 'e', 1)}"))
+        return np.dtype(getattr(jnp, f"float8_{name[2:].lower()}"))
     kind = "uint" if name.startswith("ui") else "int"
     return np.dtype(getattr(jnp, kind + name.lstrip("ui")))
 

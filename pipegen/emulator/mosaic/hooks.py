@@ -96,8 +96,8 @@ def _require_jax() -> Any:
         # The emulated GPU is none that JAX could find.
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:
-        import jax
-        import jax.experimental.pallas.mosaic_gpu
+        jax: Any = importlib.import_module("jax")
+        importlib.import_module("jax.experimental.pallas.mosaic_gpu")
     except ImportError as error:
         raise InputError(
             f"the emulator needs jax to run Pallas kernels: {error}. Install it with pip install "
@@ -126,13 +126,12 @@ def _gpu(device: Device) -> EmulatedGpu:
     return EmulatedGpu(f"{major}.{minor}", device.sms, device.hardware.arch)
 
 
-def _rule(
-    capture: MosaicCapture, primitive: Any, common: Callable[..., Any]
-) -> Callable[..., Any]:
+def _rule(capture: MosaicCapture, primitive: Any, common: Callable[..., Any]) -> Callable[..., Any]:
     """How a kernel becomes a program of the CPU: a call of the capture."""
-    import jax
     import numpy as np
-    from jax.interpreters import mlir
+
+    jax: Any = importlib.import_module("jax")
+    mlir: Any = importlib.import_module("jax.interpreters.mlir")
 
     def lower(context: Any, *nodes: Any, **parameters: Any) -> Any:
         if parameters.get("interpret"):

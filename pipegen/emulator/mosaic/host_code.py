@@ -21,7 +21,8 @@ _DEFINE = re.compile(r"^define [^\n]*@(?P<name>[\w.$]+)\((?P<arguments>[^)]*)\)[
 _POINTER_BYTES = 8
 # Words beside a type or an operator that promise something, and change no value.
 _PROMISES = frozenset(
-    "nuw nsw nusw inbounds exact disjoint nneg noundef nonnull tail notail volatile".split()
+    ["nuw", "nsw", "nusw", "inbounds", "exact", "disjoint", "nneg"]
+    + ["noundef", "nonnull", "tail", "notail", "volatile"]
 )
 _UNKNOWN = ("undef", "poison")
 

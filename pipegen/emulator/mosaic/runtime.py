@@ -66,9 +66,7 @@ def run_host_code(
     launched: list[HostLaunch] = []
 
     def launch(given: Sequence[int]) -> None:
-        grid, cluster, block = (
-            (given[at], given[at + 1], given[at + 2]) for at in (1, 4, 7)
-        )
+        grid, cluster, block = ((given[at], given[at + 1], given[at + 2]) for at in (1, 4, 7))
         cluster = cluster if cluster[0] else (1, 1, 1)
         params = read_params(given[12], tuple(parameters))
         launched.append(HostLaunch(grid, cluster, block, given[10], params))

@@ -5,13 +5,12 @@ Reads what compilers write: entries with registers, labels, scopes and instructi
 not know is an error that names the line.
 """
 
-import ast
-import operator
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pipegen.emulator.ptx.constants import constant
 from pipegen.emulator.ptx.ir import (
     Address,
     Immediate,
@@ -291,12 +290,15 @@ class _Body:
             chosen = Register(f"%chosen{len(self.items)}", "pred")
             self.registers.append(chosen)
             test = chosen, index, Immediate(number)
-            place = self.line, None, False, self._location
-            self.items.append(Instruction(("setp", "eq", "u32"), test, *place))
-            place = self.line, chosen, False, self._location
-            self.items.append(Instruction(("bra",), (Symbol(target),), *place))
-        last = (Symbol(targets[-1]),)
-        self.items.append(Instruction(("bra",), last, self.line, location=self._location))
+            self._append(("setp", "eq", "u32"), test)
+            self._append(("bra",), (Symbol(target),), chosen)
+        self._append(("bra",), (Symbol(targets[-1]),))
+
+    def _append(
+        self, parts: tuple[str, ...], operands: tuple[Operand, ...], guard: Register | None = None
+    ) -> None:
+        made = Instruction(parts, operands, self.line, guard, location=self._location)
+        self.items.append(made)
 
     def _declare(self, kind: str, names: str) -> None:
         scope = self._scopes[-1]
@@ -428,41 +430,6 @@ class _Operands:
         elif char != "]":
             raise self._error("an address that the reader does not know")
         return Address(base, offset, rest)
-
-
-_OPERATORS = {
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-}
-
-
-def constant(text: str) -> int | None:
-    """The value of a constant expression of integers, or None: C's operators, which Python shares."""
-
-    def value(node: ast.expr) -> int | None:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return node.value
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert | ast.USub):
-            inner = value(node.operand)
-            if inner is None:
-                return None
-            return ~inner if isinstance(node.op, ast.Invert) else -inner
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            left, right = value(node.left), value(node.right)
-            both = left is not None and right is not None
-            return _OPERATORS[type(node.op)](left, right) if both else None
-        return None
-
-    try:
-        return value(ast.parse(text.strip(), mode="eval").body)
-    except SyntaxError:
-        return None
 
 
 def _number(text: str) -> Immediate:
