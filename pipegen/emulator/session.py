@@ -154,8 +154,8 @@ def emulator(
 
     `dsl`: "cute", or "pallas" for Pallas kernels of Mosaic GPU, called on jax arrays of the CPU.
     `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH (`cute`). `sms`: how many SMs the GPU
-    claims, None for the real one's. `seed` picks the order of warps, `policy` when asynchronous operations
-    complete ("late", "early" or "random"); a kernel that is right is right under all of them.
+    claims, None for the real one's. `seed` picks the order of warps, `policy` when asynchronous
+    operations complete ("late", "early" or "random"); what is right is right under all of them.
     `sync_only` runs the protocol without the data: several times faster, and outputs are undefined.
 
     A launch during which anything is found raises EmulationError, which has every finding with its

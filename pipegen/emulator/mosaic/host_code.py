@@ -21,9 +21,8 @@ _DEFINE = re.compile(r"^define [^\n]*@(?P<name>[\w.$]+)\((?P<arguments>[^)]*)\)[
 _POINTER_BYTES = 8
 # Words beside a type or an operator that promise something, and change no value.
 _PROMISES = frozenset(
-    ["nuw", "nsw", "nusw", "inbounds", "exact", "disjoint", "nneg"]
-    + ["noundef", "nonnull", "tail", "notail", "volatile"]
-)
+    ("nuw", "nsw", "nusw", "inbounds", "exact", "disjoint", "nneg", "noundef", "nonnull")
+) | {"tail", "notail", "volatile"}
 _UNKNOWN = ("undef", "poison")
 
 # An integer, a tuple of values for an aggregate, or None for a value that was never given.
