@@ -9,12 +9,15 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipegen.compiling.installed import dsl
 from pipegen.emulator.capture.entry import Parameter
+from pipegen.emulator.machine.scalar import add_halves
 from pipegen.emulator.mosaic.host_code import HostCodeError
 from pipegen.emulator.mosaic.runtime import run_host_code
+from pipegen.emulator.ptx.constants import constant
 from pipegen.emulator.ptx.parsing import parse
 from pipegen.emulator.tensor_map import decode_tensor_map
 
@@ -39,6 +42,7 @@ RIGHT = {
     "sm_100a": (
         "pallas_gemm_sm100",
         "pallas_gemm_sm100_clc",
+        "pallas_gemm_sm100_128x80_k32_two_stages",  # lanes that are not elected wait by themselves
         "pallas_gemm_sm100_pair",
         "pallas_gemm_sm100_pair_clc",
     ),
@@ -153,6 +157,74 @@ def test_a_planted_fault_is_named(emulated, arch, what):
     assert any("source line" in place for fault in found for place in fault["places"])
 
 
+# A file without a pipegen header, for --entry and for the context manager.
+USER = """
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+def twice(x_gmem, out_gmem):
+    out_gmem[...] = x_gmem[...] * 2
+
+
+@jax.jit
+def double(x):
+    kernel = plgpu.kernel(twice, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+    return kernel(x + 1) + 1
+
+
+def right():
+    assert jax.devices()[0].compute_capability == "9.0"
+    x = jnp.arange(128, dtype=jnp.float32)
+    return bool((double(x) == 2 * x + 3).all())
+
+
+def wrong():
+    return not right()
+
+
+if __name__ == "__main__":
+    import pipegen
+
+    for attempt in range(2):
+        with pipegen.emulator(arch="sm_90a", dsl="pallas") as emulated:
+            assert right()
+        assert len(emulated.launches) == len(emulated.results) == 1
+        assert [each.name for each in emulated.launches[0].buffers] == ["input 0", "output 0"]
+    try:
+        double(jnp.ones(128, jnp.float32))
+    except ValueError as error:  # jax's own, on a CPU
+        print(error)
+"""
+
+
+@needs_pallas
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["-m", "pipegen", "emulate", "FILE", "--entry", "right", "--arch", "sm_90a"], 0, "PASS"),
+        (["-m", "pipegen", "emulate", "FILE", "--entry", "wrong", "--arch", "sm_90a"], 1, "PG350"),
+        (["FILE"], 0, "Only interpret mode is supported"),
+    ],
+    ids=["right", "wrong", "context manager"],
+)
+def test_a_users_own_kernel(tmp_path, arguments, code, said):
+    """`--entry` of a file without a header, and the emulator in one's own test."""
+    file = tmp_path / "mine.py"
+    file.write_text(USER, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, *(str(file) if each == "FILE" else each for each in arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
+
+
 # ---- Host code -----------------------------------------------------------------------------------
 
 HOST = """
@@ -265,6 +337,22 @@ $name:
 .b8 103
     }
 """
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("(0xf0 & 0xcc) ^ 0xaa", 0x6A), ("~0", -1), ("(1 << 4) | 3", 19), ("(f)", None), ("(1", None)],
+)
+def test_a_constant_expression_has_a_value(text, value):
+    """C's operators on integers; nothing else."""
+    assert constant(text) == value
+
+
+def test_halves_are_added_without_a_carry():
+    """`add.s16x2`: the lower sum does not reach the upper one."""
+    assert add_halves(0x0001_FFFF, 0x0001_0001) == 0x0002_0000
+    both = np.array([0x8000_8000, 0x0001_0002], np.uint32)
+    assert list(add_halves(both, both)) == [0, 0x0002_0004]
 
 
 def test_a_branch_by_index_is_read():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipegen.compiling.module import Module, read_module
+from pipegen.compiling.module import imported_backends
 from pipegen.emulator.cases import Case
 from pipegen.emulator.emitted import Checked, EmittedModule, load_module
 from pipegen.emulator.finding_docs import WRONG_RESULT, code_of
@@ -23,6 +23,7 @@ from pipegen.emulator.ptx.ir import PtxError
 from pipegen.emulator.session import Dsl, capturing
 from pipegen.emulator.verdict import Fault, Trial
 from pipegen.errors import InputError
+from pipegen.vendor.header import read_header
 
 # When asynchronous operations complete, schedule by schedule: at the latest that is legal, at the
 # earliest, and anywhere between. What works by luck under one of them fails under another.
@@ -94,8 +95,10 @@ def try_entry(path: Path, entry: str, arch: str, sms: int | None, how: How) -> t
 
 def _dsl_of(path: Path) -> Dsl:
     """The DSL of a file by its header or imports; the CuTe DSL where they do not say."""
-    module = read_module(path, path.read_text("utf-8", "replace"))
-    return "pallas" if isinstance(module, Module) and module.dsl == "pallas" else "cute"
+    text = path.read_text("utf-8", "replace")
+    header = read_header(text)
+    backends = [header.backend] if header else imported_backends(text)
+    return "pallas" if backends == ["pallas"] else "cute"
 
 
 def _called(function: Callable[[], object]) -> Checked:

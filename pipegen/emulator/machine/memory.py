@@ -81,6 +81,8 @@ def _form(c: Emitter, i: Instruction) -> tuple[str, int, str, int]:
     for part in i.parts[1:-1]:
         if part in _SPACES:
             space = part
+        elif part == "param::entry":  # of the entry, not of a function that it calls
+            space = "param"
         elif part in ("v2", "v4", "v8"):
             count = int(part[1])
         elif part not in _MODIFIERS:
