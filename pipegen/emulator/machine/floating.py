@@ -3,8 +3,8 @@
 
 PTX ISA, sections "Floating Point Instructions", "Half Precision Floating Point Instructions",
 "Mixed Precision Floating Point Instructions" and "cvt" in chapter 9.7. Results are rounded to
-nearest even, of fma also up or down. `.approx` functions are computed exactly and then rounded, so they are at least as
-good as the hardware's.
+nearest even, of fma also up or down. `.approx` functions are computed exactly and then rounded, so
+they are at least as good as the hardware's.
 """
 
 import functools
