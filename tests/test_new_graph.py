@@ -147,8 +147,8 @@ def test_without_questions_by_options_and_settings(pipegen, tmp_path):
     assert pipegen("new", "turns", *hopper, "--graph", "line", *words).exit_code == 0
     assert graph_of(tmp_path / "turns.toml").orders[0].groups == 2
     done = pipegen("new", "gemm", *hopper, "--graph", "product", "--dtype-b", "i8",
-                   "--tile", "128,128,32", "--set", "tensor.bias.read=epilogue",
-                   "--set", "tensor.bias.shape=N", "--set", "role.epilogue.warps=8")  # fmt: skip
+                   "--tile", "128,64,32", "--set", "tensor.bias.read=epilogue",
+                   "--set", "tensor.bias.shape=N")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     assert [part.name for part in graph_of(tmp_path / "gemm.toml").role("epilogue").reads]
     own = ("tensor.x.read=load", "tensor.out.write=keep", "pipeline.x.edge=load -> keep")
