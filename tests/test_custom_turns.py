@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from emulating import emulate
 
+from pipegen import rendering
 from pipegen.barriers import End, RingModel, TurnsModel, find_in_roles
 from pipegen.barriers.rings import Step
 from pipegen.compiling.installed import dsl as find_dsl
@@ -26,6 +27,12 @@ SUM = GENERATED / "custom_sm90_running_sum.toml"
 needs_cute = pytest.mark.skipif(
     not find_dsl("cute").versions, reason="nvidia-cutlass-dsl is not installed"
 )
+
+
+@pytest.fixture(autouse=True)
+def _unformatted(monkeypatch):
+    """Formatting takes as long as all the rest."""
+    monkeypatch.setattr(rendering, "format_text", lambda text: text)
 
 
 def module(path: Path, arch: str = "sm_90a", **changes: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from terminal import answer_in_a_terminal
 
+from pipegen import rendering
 from pipegen.cli import graph_additions, main, new_graph
 from pipegen.cli.graph_additions import ADDITIONS, Asked
 from pipegen.description_file import description_from_data, load_description
@@ -20,6 +21,12 @@ from pipegen.vocabulary import DTYPES
 
 CUSTOM = ["asked", "--op", "custom", "--backend", "cute"]
 LINE = [""] * 10  # architecture, style, line, roles, four types, tile, stages
+
+
+@pytest.fixture(autouse=True)
+def _unformatted(monkeypatch):
+    """Formatting takes as long as all the rest."""
+    monkeypatch.setattr(rendering, "format_text", lambda text: text)
 
 
 def graph_of(path):
