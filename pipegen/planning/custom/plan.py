@@ -247,9 +247,8 @@ def count_formulas(numbers: Numbers, ring: Ring) -> tuple[str, str]:
     """How a stage's two arrive counts come about; of groups in turn one comes to a stage."""
     graph = numbers.graph
     sources, targets = (graph.at_a_time(ends) for ends in (ring.sources, ring.targets))
-    if numbers.pallas or ring.producer == "tma":
-        full = sum_of(numbers.commit_arrivals(ring, source) for source in sources)
-    else:
+    full = sum_of(numbers.commit_arrivals(ring, source) for source in sources)
+    if ring.producer in ("thread", "cp_async") and not numbers.pallas:  # every thread
         warps = sum_of(graph.role(source).warps for source in sources)
         full = f"{WARP} * ({warps})" if len(sources) > 1 else f"{WARP} * {warps}"
     empty = sum_of(numbers.release_arrivals(target) for target in targets)
