@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from pipegen.planning.custom.draw import cluster_text, depths, said_of, special
-from pipegen.planning.custom.graph import WGMMA, Order, Ring, RoleNode
+from pipegen.planning.custom.graph import Order, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 
 # Pixels.
@@ -19,8 +19,9 @@ MARGIN, BETWEEN, GAP = 24, 48, 18
 LINE, NAME_WIDTH, WORD_WIDTH = 14, 7.3, 6.1  # a line's height; a letter's width
 FRAME = 12  # from a role to the frame of its order
 SWEEPS = 8  # in which nodes move towards their neighbours
-MOVES = "#e6f4ea"
-FILLS = {"thread": "#e8f0fe", WGMMA: "#fef7e0"}  # what computes, what multiplies
+# What moves tiles, what computes; and all that multiplies.
+FILLS = {**dict.fromkeys(("tma", "tma_store", "cp_async"), "#e6f4ea"), "thread": "#e8f0fe"}
+MULTIPLIES = "#fef7e0"
 FONT = 'font-family="ui-monospace, monospace" font-size="12"'
 
 
@@ -197,7 +198,7 @@ def role_node(role: RoleNode, column: int) -> Node:
         for verb, parts in (("reads", role.reads), ("writes", role.writes))
         if parts
     ]
-    look = f'rx="6" fill="{FILLS.get(role.kind, MOVES)}" stroke="#333"'
+    look = f'rx="6" fill="{FILLS.get(role.kind, MULTIPLIES)}" stroke="#333"'
     return Node(role.name, column, role.name, (said_of(role), *tensors), look, role.order)
 
 
