@@ -173,6 +173,34 @@ def test_a_cta_must_outlive_what_its_peer_sends():
     assert found(met, ctas=2, cluster=2)[0] == [()] * 3
 
 
+COPY_TO_PEER = """
+    mov.b32 %r2, smem; mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, %tid.x;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
+READY:
+    barrier.cluster.arrive.relaxed; barrier.cluster.wait;
+    @%p1 bra LAST;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 32;
+    xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r5, %r2, %r4; add.s32 %r6, %r5, 64;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%d0], 32, [%r5];
+    {wait}
+LAST:
+"""
+
+
+def test_a_copy_into_a_peer_ends_when_the_peers_barrier_says_so():
+    """Whoever waits for the bytes outlives them; what the peer did before it issued is no matter.
+
+    Only the copy reaches the other CTA, not the warp that issues it.
+    """
+    waited = COPY_TO_PEER.format(wait=WAIT)
+    assert found(waited, ctas=2, cluster=2)[0] == [()] * 3
+    kinds, findings = found(COPY_TO_PEER.format(wait=""), ctas=2, cluster=2)
+    assert all("cta-gone" in each for each in kinds), kinds
+    assert "CTA" in findings[0].message
+
+
 def test_a_runner_ahead_by_two_phases_is_told():
     """The second warp waits for phase 0 only; the first one completes 0 and 1 meanwhile."""
     body = """

@@ -143,6 +143,8 @@ class Warp:
         self.copy_epoch = 0
         self.tensor_stores: list[Any] = []
         self.tensor_epoch = 0
+        # Column of tensor memory -> this warp's epoch when it last loaded it.
+        self.tensor_loads: dict[int, int] = {}
         self.cluster_arrived = False
         self.cluster_phase = 0
         self.released: Array | None = None
@@ -198,8 +200,12 @@ class Warp:
             return None, 0
         return cta, offset
 
-    def barrier(self, address: int, at: int) -> Mbarrier | None:
-        """The mbarrier at an address; a finding and None if there is none."""
+    def barrier(self, address: int, at: int, by_copy: bool = False) -> Mbarrier | None:
+        """The mbarrier at an address; a finding and None if there is none.
+
+        `by_copy`: it is not this warp that signals it, but asynchronous work that it issues. Then
+        nothing of this warp itself reaches the other CTA, and the caller notes what does.
+        """
         cta, offset = self.shared_place(address, at)
         if cta is None:
             return None
@@ -221,7 +227,7 @@ class Warp:
                 at,
                 [(cta, barrier.init_by, barrier.init_at)],
             )
-        if cta is not self.cta:
+        if cta is not self.cta and not by_copy:
             self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
         return barrier
 

@@ -191,7 +191,7 @@ def _load_one(
     w: "Warp", tensor: Tensor, corner: tuple[int, ...], target: int, signal: int, at: int
 ) -> None:
     cta, offset = w.shared_place(target, at)
-    barrier = w.barrier(signal, at)
+    barrier = w.barrier(signal, at, by_copy=True)
     if cta is None or barrier is None:
         return
     bytes_ = tensor.map.box_bytes
@@ -208,8 +208,8 @@ def _load_one(
     conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "loads a box into")
-    if cta is not w.cta or barrier.cta is not w.cta:
-        w.signals(cta, barrier.agent, barrier.phase + 1, at)
+    for reached in {cta, barrier.cta} - {w.cta}:
+        w.signals(reached, barrier.agent, barrier.phase + 1, at)
     w.machine.issue(Operation(lambda: _deliver(w, tensor, corner, cta, offset, barrier, at)))
 
 

@@ -282,7 +282,7 @@ def commit(w: "Warp", address: Value, multicast: Value, pair: bool, mask: int, a
     if multicast is not None:
         chosen = uniform(multicast, mask)
         targets = [r << RANK_SHIFT | where & OFFSET_MASK for r in range(16) if chosen >> r & 1]
-    barriers = [w.barrier(target, at) for target in targets]
+    barriers = [w.barrier(target, at, by_copy=True) for target in targets]
     agent = w.cluster.agents.tensor_core(w.cta.rank)
     clock = w.clock.copy()
     clock[GENERIC, agent] = epoch = w.cta.tensor_epoch

@@ -223,6 +223,8 @@ def load(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int) 
     conflict = cta.tmem_shadow.read(span, agent, w.tensor_epoch + 1, w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "loads", tensor=True)
+    columns = range(span.start % TMEM_COLUMNS, (span.stop - 1) % TMEM_COLUMNS + 1)
+    w.tensor_loads |= dict.fromkeys(columns, int(w.clock[GENERIC, w.agent]))
     _flush(w)
     if not w.machine.sync_only:
         result[:] = cta.tmem[place]
