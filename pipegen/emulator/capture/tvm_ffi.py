@@ -26,6 +26,7 @@ def hook_tvm_ffi(
 ) -> None:
     """Link such kernels with the launch library, and see the arguments of each call."""
     try:
+        from cutlass.cute import runtime
         from cutlass.cutlass_dsl import tvm_ffi_provider
     except ImportError:
         return  # apache-tvm-ffi is not installed: nothing can be compiled for it
@@ -34,6 +35,19 @@ def hook_tvm_ffi(
         patch(kind, "__call__", _called(kind.__call__, capture, own_errors))
     base = tvm_ffi_provider.TVMFFIJitCompiledFunctionBase
     patch(base, "_create_tvm_ffi_function", _linked(base._create_tvm_ffi_function))
+    patch(runtime._Tensor, "__init__", _made(runtime._Tensor.__init__))
+
+
+def _made(make: Callable[..., None]) -> Callable[..., None]:
+    """Tensors of `from_dlpack(..., enable_tvm_ffi=True)` say from the start that they are on a GPU.
+
+    Their kernels are compiled for the device that they name.
+    """
+
+    def made(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, _on_gpu(tensor) if kwargs.get("enable_tvm_ffi") else tensor, *args, **kwargs)
+
+    return made
 
 
 def _linked(create: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -74,7 +88,9 @@ def _on_gpu(value: Any) -> Any:
     if isinstance(value, tuple):
         items = [_on_gpu(each) for each in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if not hasattr(value, "__dlpack__") or value.__dlpack_device__()[0] != _CPU:
+    if hasattr(value, "_tvm_ffi_tensor") or not hasattr(value, "__dlpack__"):
+        return value
+    if value.__dlpack_device__()[0] != _CPU:
         return value
     import tvm_ffi
 
