@@ -17,12 +17,13 @@ from pipegen.emulator.machine.addresses import (
     WINDOW_MASK,
 )
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits, type_of
-from pipegen.emulator.machine.global_memory import load_global, store_global
+from pipegen.emulator.machine.global_memory import load_global, store_global, touch_global
 from pipegen.emulator.machine.shared_memory import (
     load_shared,
     load_shared_of_protocol,
     store_shared,
     touch_shared,
+    write_run,
 )
 from pipegen.emulator.machine.values import (
     UINT,
@@ -134,8 +135,10 @@ def _store(c: Emitter, i: Instruction) -> None:
     function = function or store_shared
     if c.sync_only:
         if function is store_shared:
-            name = c.use("touch_write", touch_shared)
-            c.line(f"{name}(w, {address}, {size * count}, True, mask, {c.at})")
+            c.line_of_run(c.use("write_run", write_run), address, f"{size * count}, mask, {c.at}")
+        elif function is store_global:
+            name = c.use("touch_global", touch_global)
+            c.line(f"{name}(w, {address}, {size * count}, mask, {c.at})")
         return
     items = source.items if isinstance(source, Vector) else (source,)
     data = "".join(f"{c.value(item, 8 * size)}, " for item in items)

@@ -32,7 +32,7 @@ from pipegen.emulator.machine.values import FULL
 from pipegen.emulator.ptx import Block, Flow, Kernel, Module, flow_of, parse
 from pipegen.emulator.ptx.in_flight import uses_in_flight
 from pipegen.emulator.ptx.ir import Instruction, PtxError, Symbol
-from pipegen.emulator.ptx.slicing import protocol_registers
+from pipegen.emulator.ptx.slicing import protocol_registers, runs
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Warp
@@ -133,7 +133,9 @@ Lines = list[tuple[str, int]]  # (text, PTX line)
 
 def _block(emitter: Emitter, flow: Flow, block: Block, instructions: list[Instruction]) -> Lines:
     lines: Lines = []
-    for instruction in block.instructions:
+    together = runs(block.instructions) if emitter.sync_only else {}
+    for number, instruction in enumerate(block.instructions):
+        emitter.run = together.get(number, "alone")
         at = len(instructions)
         instructions.append(instruction)
         emitter.lines = []

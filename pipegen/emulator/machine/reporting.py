@@ -94,8 +94,8 @@ class Reporter:
     def _only_wait_is_missing(self, w: "Warp", conflict: Conflict) -> bool:
         """Whether w knows of what a warp did after its tcgen05.ld, and only not that it ended."""
         warp = w.cluster.warps[conflict.agent % w.cluster.agents.warps]
-        loaded = warp.tensor_loads.get(conflict.granule % TMEM_COLUMNS)
-        return loaded is not None and bool(w.clock[GENERIC, warp.agent] >= loaded)
+        loaded = warp.tensor_loads[conflict.granule % TMEM_COLUMNS]
+        return bool(loaded and w.clock[GENERIC, warp.agent] >= loaded)
 
     def _warp_of(self, cta: "Cta", agent: int) -> int:
         warps = cta.cluster.agents.warps

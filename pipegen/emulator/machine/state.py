@@ -143,8 +143,8 @@ class Warp:
         self.copy_epoch = 0
         self.tensor_stores: list[Any] = []
         self.tensor_epoch = 0
-        # Column of tensor memory -> this warp's epoch when it last loaded it.
-        self.tensor_loads: dict[int, int] = {}
+        # Of each column of tensor memory: this warp's epoch when it last loaded it.
+        self.tensor_loads: Array = np.zeros(TMEM_COLUMNS, np.int64)
         self.cluster_arrived = False
         self.cluster_phase = 0
         self.released: Array | None = None

@@ -265,10 +265,10 @@ def store(
 
 
 def _write(w: "Warp", tensor: Tensor, corner: tuple[int, ...], offset: int, at: int) -> None:
+    ours, theirs = tensor.overlap(corner)
+    w.machine.wrote_box(w, tensor, ours, at)
     if w.machine.sync_only:
         return
     rows = swizzled_rows(offset, tensor.map.box_bytes, tensor.map.swizzle)
     box = w.cta.rows[rows].reshape(-1).view(tensor.data.dtype).reshape(tensor.box)
-    ours, theirs = tensor.overlap(corner)
     tensor.data[ours] = box[theirs]
-    w.machine.wrote_box(w, tensor, ours, at)

@@ -5,6 +5,8 @@ What only flows into stored data or into matrix products may be left out when th
 of interest.
 """
 
+from collections.abc import Sequence
+
 from pipegen.emulator.ptx.flow import names_in, results, sources
 from pipegen.emulator.ptx.ir import Instruction, Kernel, Register
 
@@ -23,6 +25,45 @@ def has_effect(instruction: Instruction) -> bool:
     if instruction.opcode == "clusterlaunchcontrol":
         return instruction.parts[1] == "try_cancel"
     return instruction.opcode in _EFFECTS
+
+
+def runs(instructions: Sequence[Instruction]) -> dict[int, str]:
+    """Accesses of a block that may be noted together: number -> "first", "middle" or "last".
+
+    Those of one kind with only instructions without an effect between them. Nothing that orders
+    comes in between, and so all of them meet the same others.
+    """
+    found: dict[int, str] = {}
+    run: list[int] = []
+    kind: tuple[str, ...] = ()
+    for number, instruction in enumerate(instructions):
+        this = _run_kind(instruction)
+        if not this and not has_effect(instruction):
+            continue
+        if this != kind:
+            _close(run, found)
+            run, kind = [], this
+        if this:
+            run.append(number)
+    _close(run, found)
+    return found
+
+
+def _run_kind(instruction: Instruction) -> tuple[str, ...]:
+    """What may stand in one run has the same kind; () for what may stand in none."""
+    parts = instruction.parts
+    if instruction.guard is not None:
+        return ()
+    if parts[:2] == ("wgmma", "mma_async"):
+        return parts[:2]
+    if parts[0] in ("st", "stmatrix") and any(part.startswith("shared") for part in parts):
+        return parts
+    return parts[:2] if parts[:2] == ("tcgen05", "mma") else ()
+
+
+def _close(run: list[int], found: dict[int, str]) -> None:
+    if len(run) > 1:
+        found |= dict.fromkeys(run, "middle") | {run[0]: "first", run[-1]: "last"}
 
 
 def protocol_registers(kernel: Kernel) -> frozenset[str]:
@@ -53,4 +94,12 @@ def _decisive(instruction: Instruction) -> set[str]:
     if parts[:2] == ("wgmma", "mma_async"):
         fragment = operands[1] if isinstance(operands[1], Register) else operands[2]
         return names_in(fragment) | names_in(operands[2]) | names_in(operands[3])
+    if parts[:2] == ("tcgen05", "mma"):
+        # Which lanes are left out, and whether it accumulates, are data.
+        places = operands[:4]
+        return set().union(*map(names_in, places)) | _guard(instruction)
     return sources(instruction)
+
+
+def _guard(instruction: Instruction) -> set[str]:
+    return set() if instruction.guard is None else {instruction.guard.name}
