@@ -89,7 +89,14 @@ def pretended_gpu(capability: tuple[int, int], sms: int) -> Iterator[None]:
         "get_device_properties": lambda device=None: properties,
         "get_device_name": lambda device=None: "emulated",
     }
+    custom_op = torch.library.custom_op
+
+    def without_device(*args: Any, **options: Any) -> Any:
+        """An operator that is only for the GPU is for the CPU's tensors."""
+        return custom_op(*args, **{**options, "device_types": None})
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(torch.library, "custom_op", without_device))
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(_OnCpu())

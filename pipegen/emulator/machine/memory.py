@@ -16,6 +16,7 @@ from pipegen.emulator.machine.addresses import (
     SHARED_WINDOW,
     WINDOW_MASK,
 )
+from pipegen.emulator.machine import store_async
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits, type_of
 from pipegen.emulator.machine.global_memory import load_global, store_global, touch_global
 from pipegen.emulator.machine.shared_memory import (
@@ -126,6 +127,9 @@ def _widen(is_signed: bool, bits: int, to_bits: int, value: Any) -> Any:
 
 @emits("st")
 def _store(c: Emitter, i: Instruction) -> None:
+    if "async" in i.parts:
+        store_async.emit(c, i)
+        return
     space, count, _, size = _form(c, i)
     a, source, *_ = i.operands
     address = c.address(a, 32 if space.startswith("shared") else 64)

@@ -36,7 +36,7 @@ _NUMBER = re.compile(
     r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?|-?\d[\d.eE]*U?"
 )
 _ALIGN = re.compile(r"\.align\s+(\d+)")
-_REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\.(\w+)\s+([\w$%]+)\s*(?:\[(\d*)\])?\s*$")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -169,6 +169,7 @@ class _Scope:
     named: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, str] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
+    vectors: dict[str, int] = field(default_factory=dict)  # name -> how many elements
 
 
 class _Body:
@@ -245,7 +246,7 @@ class _Body:
     def _statement(self, text: str) -> None:
         text = text.strip()
         if match := _REG.match(text):
-            self._declare(match[1], match[2])
+            self._declare(match[2], match[3], int(match[1] or 0))
         elif text.startswith(".pragma"):
             return
         elif text.startswith(".shared"):
@@ -257,8 +258,13 @@ class _Body:
         else:
             self.items.append(self._instruction(text))
 
-    def _declare(self, kind: str, names: str) -> None:
+    def _declare(self, kind: str, names: str, elements: int) -> None:
+        """`elements` of a vector, 0 for a plain register: those of `a` are a.x, a.y, …"""
         scope = self._scopes[-1]
+        if elements:
+            vectors = [part.strip() for part in names.split(",")]
+            scope.vectors |= dict.fromkeys(vectors, elements)
+            names = ", ".join(f"{name}.{axis}" for name in vectors for axis in "xyzw"[:elements])
         for name in (part.strip() for part in names.split(",")):
             if name.endswith(">"):
                 scope.ranges[name[: name.index("<")]] = kind
@@ -278,6 +284,12 @@ class _Body:
                     self.registers.append(found)
                 return found
         return None
+
+    def _vector(self, name: str) -> Vector | None:
+        """The elements of a vector that is declared as one."""
+        count = next((s.vectors[name] for s in reversed(self._scopes) if name in s.vectors), 0)
+        elements = [self._register(f"{name}.{axis}") for axis in "xyzw"[:count]]
+        return Vector(tuple(each for each in elements if each is not None)) if count else None
 
     def _instruction(self, text: str) -> Instruction:
         guard: Register | None = None
@@ -350,8 +362,8 @@ class _Operands:
         if match := _NAME.match(self.text, self.at):
             self.at = match.end()
             name = match[0]
-            register = self.body._register(name)
-            return register if register is not None else Symbol(self.body._label(name))
+            found = self.body._register(name) or self.body._vector(name)
+            return found if found is not None else Symbol(self.body._label(name))
         raise self._error("an operand that the reader does not know")
 
     def _address(self) -> Operand:

@@ -56,6 +56,8 @@ def _run_kind(instruction: Instruction) -> tuple[str, ...]:
         return ()
     if parts[:2] == ("wgmma", "mma_async"):
         return parts[:2]
+    if "async" in parts:
+        return ()
     if parts[0] in ("st", "stmatrix") and any(part.startswith("shared") for part in parts):
         return parts
     return parts[:2] if parts[:2] == ("tcgen05", "mma") else ()
@@ -90,7 +92,8 @@ def _decisive(instruction: Instruction) -> set[str]:
     """The sources of an instruction with an effect, without the data that it moves."""
     opcode, parts, operands = instruction.opcode, instruction.parts, instruction.operands
     if opcode in ("st", "stmatrix") or parts[:2] == ("tcgen05", "st"):
-        return names_in(operands[0])
+        # Of st.async the barrier counts as well.
+        return names_in(operands[0]).union(*map(names_in, operands[2:]))
     if parts[:2] == ("wgmma", "mma_async"):
         fragment = operands[1] if isinstance(operands[1], Register) else operands[2]
         return names_in(fragment) | names_in(operands[2]) | names_in(operands[3])
