@@ -210,26 +210,31 @@ def main() -> int:
     if arguments.quack_case is not None:
         print(json.dumps(quack_case(arguments.quack_case, arguments.schedules)))
         return 0
-    results = []
+    results: list[Told] = []
     for case in every_case(arguments):
         results.append(in_a_process(case, arguments))
         told = results[-1]
         found = ", ".join(told.get("findings", {})) or told.get("said", "")
         print(told["status"], told["name"], told.get("arch", ""), found, flush=True)
-    if arguments.json is not None:
-        cutlass = arguments.cutlass
-        report = {
-            "command": "python benchmarks/emulate_others.py --cutlass CHECKOUT --json …",
-            "date": datetime.now(UTC).date().isoformat(),
-            "schedules": arguments.schedules,
-            "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"),
-            "quack-kernels": version("quack-kernels") if arguments.quack else None,
-            "torch": version("torch"),
-            "cutlass": (arguments.commit or commit_of(cutlass)) if cutlass is not None else None,
-            "results": results,
-        }
-        arguments.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        if arguments.json is not None:
+            text = json.dumps(report(arguments, results), indent=1, ensure_ascii=False)
+            arguments.json.write_text(text + "\n", "utf-8")
     return 0
+
+
+def report(arguments: argparse.Namespace, results: list[Told]) -> Told:
+    """What is written: the versions of all that took part, and the results."""
+    cutlass = arguments.cutlass
+    return {
+        "command": "python benchmarks/emulate_others.py --cutlass CHECKOUT --json …",
+        "date": datetime.now(UTC).date().isoformat(),
+        "schedules": arguments.schedules,
+        "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"),
+        "quack-kernels": version("quack-kernels"),
+        "torch": version("torch"),
+        "cutlass": (arguments.commit or commit_of(cutlass)) if cutlass is not None else None,
+        "results": results,
+    }
 
 
 if __name__ == "__main__":

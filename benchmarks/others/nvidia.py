@@ -57,20 +57,19 @@ def _hopper(mnkl: tuple[int, ...], **more: Any) -> dict:
 
 
 def _blackwell_gemms() -> list[Example]:
+    one = ("one CTA", (128, 128), (1, 1), False, False)
+    pair_store = ("a pair, TMA store", (256, 128), (2, 1), True, True)
+    multicast = ("pairs, multicast", (256, 128), (2, 2), True, True)
     found = []
-    for name in (
-        "dense_gemm",
-        "dense_gemm_software_pipeline",
-        "dense_gemm_persistent",
-        "dense_gemm_persistent_prefetch",
-        "dense_gemm_persistent_dynamic",
+    for name, forms in (
+        ("dense_gemm", (one, pair_store)),
+        ("dense_gemm_software_pipeline", (pair_store,)),
+        ("dense_gemm_persistent", (one, pair_store, multicast)),
+        ("dense_gemm_persistent_prefetch", (multicast,)),
+        ("dense_gemm_persistent_dynamic", (one, multicast)),
     ):
         path = f"blackwell/kernel/dense_gemm/{name}.py"
-        for label, tile, cluster, pair, tma in (
-            ("one CTA", (128, 128), (1, 1), False, False),
-            ("a pair, TMA store", (256, 128), (2, 1), True, True),
-            ("pairs, multicast", (256, 128), (2, 2), True, True),
-        ):
+        for label, tile, cluster, pair, tma in forms:
             size = (2 * tile[0] * cluster[0] // (2 if pair else 1), tile[1] * cluster[1], 320, 1)
             arguments = _gemm(
                 size,
