@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second opinion on Blackwell kernels: `sentryward`, a static verifier of PTX, beside pipegen's own.
+"""A second opinion on Blackwell kernels: `sentryward`, a static verifier of PTX.
 
     pip install sentryward
-    python benchmarks/sentryward_check.py generated/cute/*sm100*.py --json benchmarks/sentryward.json
+    python benchmarks/sentryward_check.py MODULE… --json benchmarks/sentryward.json
     python benchmarks/sentryward_check.py --mutants MODULE --json …
 
 Each module is compiled and its launch captured at the size at which `pipegen emulate` runs it, or
@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests" / "emulator")]
 
-from sentryward_input import kernel_input, simplified
+from sentryward_input import kernel_input, simplified  # noqa: E402
 
 Told = dict[str, Any]
 
@@ -53,9 +53,7 @@ def verdict(launch: Any, command: list[str], limit: float) -> Told:
     return {"result": said["result"], **checks, "why": why[:5], "seconds": round(seconds, 1)}
 
 
-def capture(
-    module: Path, smallest: bool, execute: Callable[[dict[str, int], Any], None]
-) -> None:
+def capture(module: Path, smallest: bool, execute: Callable[[dict[str, int], Any], None]) -> None:
     """Call `execute` with the sizes and each launch of a module, whose arrays live that long."""
     from pipegen.description_file import load_description
     from pipegen.emulator.cases import default_case, verify_cases

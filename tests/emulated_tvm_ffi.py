@@ -2,9 +2,9 @@
 """A kernel that is called through TVM FFI, in the emulator: what tests/test_emulator.py runs."""
 
 import numpy as np
+import pytest
 
 import pipegen
-from pipegen import EmulationError
 
 
 def main() -> None:
@@ -30,24 +30,16 @@ def main() -> None:
         compiled(source, out, 3.0, 200)
         assert (out == 3 * source).all()
         # A finding is raised through the call, as without TVM FFI.
-        try:
+        with pytest.raises(pipegen.EmulationError, match="after the end of"):
             compiled(source, out, 3.0, 256)
-        except EmulationError as error:
-            assert "after the end of" in str(error), error
-        else:
-            raise AssertionError("nothing was found beyond the end")
         # Tensors that are made for TVM FFI say that they are on a GPU, too.
         made = [cute.runtime.from_dlpack(each, enable_tvm_ffi=True) for each in (source, out)]
         again = cute.compile(launch, *made, Float32(0), Int32(0), options="--enable-tvm-ffi")
         again(*made, 5.0, 200)
         assert (out == 5 * source).all()
         assert len(emulated.launches) == 3
-    try:
+    with pytest.raises(Exception, match="device"):  # a CPU array is refused again
         compiled(source, out, 3.0, 200)
-    except Exception as error:
-        assert "device" in str(error), error  # a CPU array is refused again
-    else:
-        raise AssertionError("launched after the end of the emulator")
     print("all of it held")
 
 

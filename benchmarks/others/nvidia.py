@@ -93,9 +93,7 @@ def _hopper_gemms() -> list[Example]:
             arguments |= {"tolerance": 0.1, "warmup_iterations": 0, "iterations": 1}
             arguments |= {"skip_ref_check": False}
             label = f"clusters of {cluster[0]} x {cluster[1]}"
-            found.append(
-                Example(path, "sm_90a", "run", arguments, cluster[0] * cluster[1], label)
-            )
+            found.append(Example(path, "sm_90a", "run", arguments, cluster[0] * cluster[1], label))
     fp8 = {"tile_shape_mn": (128, 128), "cluster_shape_mn": (1, 1)}
     path = "hopper/kernel/dense_gemm/dense_gemm_fp8_2xacc.py"
     found.append(

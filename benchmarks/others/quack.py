@@ -51,7 +51,9 @@ def _layernorm() -> list[tuple[Any, Any]]:
     from quack.rmsnorm import layernorm_fwd
 
     x, weight = torch.randn(16, 1024), torch.randn(1024)
-    return [(layernorm_fwd(x, weight), torch.nn.functional.layer_norm(x, (1024,), weight, eps=1e-6))]
+    return [
+        (layernorm_fwd(x, weight), torch.nn.functional.layer_norm(x, (1024,), weight, eps=1e-6))
+    ]
 
 
 def _softmax(columns: int) -> Call:
@@ -152,7 +154,9 @@ def cases() -> list[QuackCase]:
         QuackCase("softmax_fwd, a cluster a row", "sm_90a", "16 x 65536", _softmax(65536)),
         QuackCase("softmax_bwd", "sm_90a", "16 x 512", _softmax_backward),
         QuackCase("cross_entropy_fwd", "sm_90a", "16 x 1024", _cross_entropy(1024)),
-        QuackCase("cross_entropy_fwd, a cluster a row", "sm_90a", "16 x 65536", _cross_entropy(65536)),
+        QuackCase(
+            "cross_entropy_fwd, a cluster a row", "sm_90a", "16 x 65536", _cross_entropy(65536)
+        ),
         QuackCase("cross_entropy_bwd", "sm_90a", "16 x 512", _cross_entropy_backward),
         QuackCase("topk_fwd", "sm_90a", "16 x 256", _topk),
         *both,

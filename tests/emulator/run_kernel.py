@@ -23,7 +23,14 @@ LIMITS = Limits(instructions=1_000_000)
 
 def main(request: dict) -> dict:
     """`request`: name, arch, sizes, schedules, sync (how many without data), table (or "")."""
-    told: dict = {"passed": [], "runs": [], "sync": [], "broken": {}, "broken_sync": {}, "messages": {}}
+    told: dict = {
+        "passed": [],
+        "runs": [],
+        "sync": [],
+        "broken": {},
+        "broken_sync": {},
+        "messages": {},
+    }
     table = getattr(mutants, request["table"]) if request["table"] else ()
 
     def execute(launch: Launch) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels compiled with `--enable-tvm-ffi`: their host code is called through TVM FFI, not by Python.
+"""Kernels compiled with `--enable-tvm-ffi`: their host code is called through TVM FFI.
 
-The call takes torch tensors or numpy arrays as they are, and refuses those that are not on a GPU. It
-is given views of them that say so; the memory stays the CPU's. CuTe DSL 4.8, apache-tvm-ffi 0.1.
+The call takes torch tensors or numpy arrays as they are, and refuses those that are not on a GPU.
+It is given views of them that say so; the memory stays the CPU's. CuTe DSL 4.8, apache-tvm-ffi 0.1.
 """
 
 import ctypes

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipegen.emulator.machine import store_async
 from pipegen.emulator.machine.addresses import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
     SHARED_WINDOW,
     WINDOW_MASK,
 )
-from pipegen.emulator.machine import store_async
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits, type_of
 from pipegen.emulator.machine.global_memory import load_global, store_global, touch_global
 from pipegen.emulator.machine.shared_memory import (

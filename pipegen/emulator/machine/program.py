@@ -85,7 +85,14 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
     variables, static = _layout(module, kernel)
     local = _local_layout(kernel, variables)
     text, line_of = _assemble(emitter, flow, blocks)
-    names = {**emitter.names, "FULL": FULL, "UNWRITTEN": UNWRITTEN, "rejoin": rejoin, "leave": leave, "part": part}
+    names = {
+        **emitter.names,
+        "FULL": FULL,
+        "UNWRITTEN": UNWRITTEN,
+        "rejoin": rejoin,
+        "leave": leave,
+        "part": part,
+    }
     exec(compile(text, f"<ptx {name[:40]}>", "exec"), names)
     inits = sum(i.parts[:2] == ("mbarrier", "init") for i in instructions)
     return Program(

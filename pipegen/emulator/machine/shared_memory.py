@@ -179,7 +179,7 @@ def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int
 def write_run(w: "Warp", addresses: list[Value], bytes_: int, mask: int, at: int) -> None:
     """Note stores one after the other whose data is left out: as one access, where that can be.
 
-    What is found is told at the first one's line.
+    What is found is told at the last one's line.
     """
     if bytes_ == 16 and not any(type(address) is int for address in addresses):
         every: Any = np.concatenate(addresses)
@@ -187,7 +187,7 @@ def write_run(w: "Warp", addresses: list[Value], bytes_: int, mask: int, at: int
             every = every.reshape(len(addresses), WARP)[:, lanes(mask)].reshape(-1)
         offsets = every & OFFSET_MASK
         own = w.cta.rank << RANK_SHIFT
-        inside = SMEM_BASE <= int(offsets.min()) and int(offsets.max()) + 16 <= w.cta.smem_end
+        inside = int(offsets.min()) >= SMEM_BASE and int(offsets.max()) + 16 <= w.cta.smem_end
         if inside and int((every - offsets).max()) == own == int((every - offsets).min()):
             _write_whole(w, offsets, at)
             return

@@ -6,7 +6,7 @@ PTX ISA, sections "Tensor Memory" (9.7.16.1), "tcgen05.alloc, dealloc, relinquis
 is (lane << 16) + column. Stores complete at the wait for them at the latest.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -191,9 +191,7 @@ def columns_of(
     return slice(column, column + width)
 
 
-def place_of(
-    w: "Warp", address: Value, shape: str, count: int, mask: int
-) -> tuple[Array, Array]:
+def place_of(w: "Warp", address: Value, shape: str, count: int, mask: int) -> tuple[Array, Array]:
     """(lanes, columns) of an access as (registers, 32) arrays."""
     where = uniform(address, mask)
     lane, column = where >> 16, where & 0xFFFF
