@@ -8,7 +8,7 @@ result and `Emitter.line` for an effect. The text it writes may use the names `w
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pipegen.emulator.machine import values
 from pipegen.emulator.ptx.flow import results
@@ -24,12 +24,11 @@ from pipegen.emulator.ptx.ir import (
     Symbol,
     Vector,
 )
-from pipegen.emulator.ptx.slicing import has_effect
+from pipegen.emulator.ptx.slicing import RunPlace, has_effect
 from pipegen.emulator.ptx.writing import shortened
 
 Handler = Callable[["Emitter", Instruction], None]
 HANDLERS: dict[str, Handler] = {}
-RunPlace = Literal["alone", "first", "middle", "last"]
 _BITS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64, "b128": 128}
 _MODIFIERS = frozenset(("rn", "rz", "rm", "rp", "ftz", "sat", "wide", "lo", "hi"))
 

@@ -86,8 +86,8 @@ Rows = tuple[int, int, int, int, bool]
 
 def rows_at(place: Rows) -> Array:
     """The 16-byte rows of shared memory that hold a matrix. Raises DescriptorError."""
-    bits, *rest = place
-    return rows_of(descriptor(bits, True), *rest)
+    bits, extent, k, item, k_major = place
+    return rows_of(descriptor(bits, True), extent, k, item, k_major)
 
 
 @functools.lru_cache(maxsize=8192)

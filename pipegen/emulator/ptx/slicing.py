@@ -6,10 +6,12 @@ of interest.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pipegen.emulator.ptx.flow import names_in, results, sources
 from pipegen.emulator.ptx.ir import Instruction, Kernel, Register
 
+RunPlace = Literal["alone", "first", "middle", "last"]
 # Instructions that do something besides writing registers.
 _EFFECTS = frozenset(
     (
@@ -27,13 +29,13 @@ def has_effect(instruction: Instruction) -> bool:
     return instruction.opcode in _EFFECTS
 
 
-def runs(instructions: Sequence[Instruction]) -> dict[int, str]:
+def runs(instructions: Sequence[Instruction]) -> dict[int, RunPlace]:
     """Accesses of a block that may be noted together: number -> "first", "middle" or "last".
 
     Those of one kind with only instructions without an effect between them. Nothing that orders
     comes in between, and so all of them meet the same others.
     """
-    found: dict[int, str] = {}
+    found: dict[int, RunPlace] = {}
     run: list[int] = []
     kind: tuple[str, ...] = ()
     for number, instruction in enumerate(instructions):
@@ -63,9 +65,11 @@ def _run_kind(instruction: Instruction) -> tuple[str, ...]:
     return parts[:2] if parts[:2] == ("tcgen05", "mma") else ()
 
 
-def _close(run: list[int], found: dict[int, str]) -> None:
+def _close(run: list[int], found: dict[int, RunPlace]) -> None:
     if len(run) > 1:
-        found |= dict.fromkeys(run, "middle") | {run[0]: "first", run[-1]: "last"}
+        for number in run:
+            found[number] = "middle"
+        found[run[0]], found[run[-1]] = "first", "last"
 
 
 def protocol_registers(kernel: Kernel) -> frozenset[str]:
