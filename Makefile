@@ -16,7 +16,7 @@ test: $(BIN)/pipegen
 check: $(BIN)/pipegen
 	$(BIN)/pipegen check generated
 
-# Minutes to an hour: every CuTe module of generated/, at the sizes where protocols break.
+# Minutes to an hour: every module of generated/, at the sizes where protocols break.
 emulated: $(BIN)/pipegen
 	$(BIN)/pipegen verify generated
 
@@ -28,6 +28,7 @@ docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.rules_docs docs/rules.md
 	$(BIN)/python -m pipegen.classes_docs docs/classes
 	$(BIN)/python -m pipegen.description_docs docs/description.md
+	$(BIN)/python -m pipegen.custom_docs docs/custom.md
 	$(BIN)/python benchmarks/tables.py README.md
 	$(BIN)/python benchmarks/jax_versions.py --table
 	$(BIN)/python benchmarks/tuning_table.py docs/tuning.md

@@ -147,6 +147,16 @@ def test_what_the_emulator_said(benchmark):
     assert not told("", 2)["passed"]
 
 
+def test_results_of_other_modules_are_kept(benchmark):
+    """`--add`: a module's new result takes the place of its old one."""
+    before = [{"module": "b.py", "passed": False}, {"module": "a.py", "passed": True}]
+    now = [{"module": "b.py", "passed": True}]
+    assert benchmark("emulated").merged(before, now) == [
+        {"module": "a.py", "passed": True},
+        {"module": "b.py", "passed": True},
+    ]
+
+
 def test_a_module_that_changed_was_not_emulated(benchmark, monkeypatch, tmp_path):
     """The result belongs to the code that ran; comments aside."""
     tables = benchmark("tables")

@@ -190,10 +190,10 @@ def _made(w: "Warp", operands: tuple[Any, ...], mask: int, at: int) -> Multiplic
         shape = shape_of(uniform(idesc, mask), kind)
         rows = shape.m // len(ctas)
         extent_b = shape.n // len(ctas)
-        rows_b = (uniform(b, mask), extent_b, shape.k, shape.item, shape.b_k_major)
+        rows_b = (uniform(b, mask) | _version(w), extent_b, shape.k, shape.item, shape.b_k_major)
         rows_a = None
         if not in_tmem:
-            rows_a = (uniform(a, mask), rows, shape.k, shape.item, shape.a_k_major)
+            rows_a = (uniform(a, mask) | _version(w), rows, shape.k, shape.item, shape.a_k_major)
         for place in (rows_a, rows_b):
             if place is not None:
                 rows_at(place)
@@ -203,6 +203,11 @@ def _made(w: "Warp", operands: tuple[Any, ...], mask: int, at: int) -> Multiplic
         raise _refused(w, f"tcgen05.mma with M {shape.m} for {len(ctas)} CTAs", at)
     tmem_a = uniform(a, mask) if in_tmem else 0
     return Multiplication(shape, ctas, rows_a, rows_b, tmem_a, uniform(target, mask))
+
+
+def _version(w: "Warp") -> int:
+    """The fixed bit of a matrix descriptor, for a compiler that leaves it out."""
+    return 1 << 46 if w.machine.launch.by_mosaic else 0
 
 
 def _refused(w: "Warp", message: str, at: int) -> PtxError:

@@ -165,12 +165,20 @@ def allocated(cta: "Cta", start: int, count: int) -> bool:
     return any(t <= start and start + count <= t + n for t, n in cta.tmem_taken.items())
 
 
+def _first(w: "Warp", address: Value, mask: int) -> tuple[int, int]:
+    """(lane, column) of an address."""
+    where = uniform(address, mask)
+    lane = where >> 16
+    if w.machine.launch.by_mosaic and lane < 32:
+        lane += 32 * (w.number % 4)  # the hardware takes the warp's own quarter
+    return lane, where & 0xFFFF
+
+
 def columns_of(
     w: "Warp", address: Value, shape: str, count: int, mask: int, at: int
 ) -> slice | None:
     """The columns that an access touches, or None after a finding."""
-    where = uniform(address, mask)
-    lane, column = where >> 16, where & 0xFFFF
+    lane, column = _first(w, address, mask)
     quarter = w.number % 4
     width = _SHAPES[shape][1] * count
     if lane // 32 != quarter:
@@ -193,8 +201,7 @@ def columns_of(
 
 def place_of(w: "Warp", address: Value, shape: str, count: int, mask: int) -> tuple[Array, Array]:
     """(lanes, columns) of an access as (registers, 32) arrays."""
-    where = uniform(address, mask)
-    lane, column = where >> 16, where & 0xFFFF
+    lane, column = _first(w, address, mask)
     registers, width = _SHAPES[shape]
     if shape == "32x32b":
         steps = np.arange(count)[:, None]
