@@ -259,11 +259,11 @@ class _Body:
             self.items.append(self._instruction(text))
 
     def _declare(self, kind: str, names: str, elements: int) -> None:
-        """`elements` of a vector, 0 for a plain register: those of `a` are a.x, a.y, …"""
         scope = self._scopes[-1]
         if elements:
-            scope.vectors |= dict.fromkeys((part.strip() for part in names.split(",")), elements)
-            names = ", ".join(f"{v}.{axis}" for v in scope.vectors for axis in "xyzw"[:elements])
+            vectors = dict.fromkeys((part.strip() for part in names.split(",")), elements)
+            scope.vectors |= vectors
+            names = ", ".join(f"{v}.{axis}" for v in vectors for axis in "xyzw"[:elements])
         for name in (part.strip() for part in names.split(",")):
             if name.endswith(">"):
                 scope.ranges[name[: name.index("<")]] = kind
@@ -285,7 +285,7 @@ class _Body:
         return None
 
     def _vector(self, name: str) -> Vector | None:
-        """The elements of a vector that is declared as one."""
+        """The elements of a vector that is declared as one: those of `a` are a.x, a.y, …"""
         count = next((s.vectors[name] for s in reversed(self._scopes) if name in s.vectors), 0)
         elements = [self._register(f"{name}.{axis}") for axis in "xyzw"[:count]]
         return Vector(tuple(each for each in elements if each is not None)) if count else None
