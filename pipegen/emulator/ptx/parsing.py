@@ -294,12 +294,11 @@ class _Body:
         self.items.append(made)
 
     def _declare(self, kind: str, names: str, elements: int) -> None:
-        """`elements` of a vector, 0 for a plain register: those of `a` are a.x, a.y, …"""
         scope = self._scopes[-1]
         if elements:
-            vectors = [part.strip() for part in names.split(",")]
-            scope.vectors |= dict.fromkeys(vectors, elements)
-            names = ", ".join(f"{name}.{axis}" for name in vectors for axis in "xyzw"[:elements])
+            vectors = dict.fromkeys((part.strip() for part in names.split(",")), elements)
+            scope.vectors |= vectors
+            names = ", ".join(f"{v}.{axis}" for v in vectors for axis in "xyzw"[:elements])
         for name in (part.strip() for part in names.split(",")):
             if name.endswith(">"):
                 scope.ranges[name[: name.index("<")]] = kind
