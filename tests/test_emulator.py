@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,22 @@ def test_a_users_test_can_hold_the_emulator():
     """The context manager: capture, execution, findings, and no launch after its end."""
     done = subprocess.run(
         [sys.executable, USER],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={k: v for k, v in os.environ.items() if not k.startswith("CUTE_")}
+        | {"PYTHONPATH": str(ROOT), "CUTE_DSL_ARCH": "sm_90a"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "all of it held" in done.stdout
+
+
+@needs_cute
+@pytest.mark.skipif(not find_spec("tvm_ffi"), reason="apache-tvm-ffi is not installed")
+def test_a_kernel_is_called_through_tvm_ffi():
+    """Numpy arrays pass as the GPU's, findings come through, and nothing stays behind."""
+    done = subprocess.run(
+        [sys.executable, USER.with_name("emulated_tvm_ffi.py")],
         capture_output=True,
         text=True,
         check=False,

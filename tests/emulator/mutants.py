@@ -158,7 +158,7 @@ BLACKWELL_GEMM = (  # gemm_sm100_clc_pair_c2x1: a CTA pair, launch control, six 
     ),
     _mutant("mma does not wait for its stage", "race", _WAIT, _GO_ON, nth=9),
     _mutant("epilogue does not wait", "race", _WAIT, _GO_ON, nth=12),
-    _all("loads not waited for", "race", r"tcgen05\.wait::ld\.sync\.aligned;"),
+    _all("loads not waited for", "tmem-load-not-waited", r"tcgen05\.wait::ld\.sync\.aligned;"),
     _mutant("tensor memory not freed", "tmem-not-freed", r"tcgen05\.dealloc.*;"),
     _mutant(
         "half of it freed", "tmem-allocation", r"(tcgen05\.dealloc\S+ \t%r\d+), %r\d+;", r"\1, 256;"

@@ -23,7 +23,14 @@ LIMITS = Limits(instructions=1_000_000)
 
 def main(request: dict) -> dict:
     """`request`: name, arch, sizes, schedules, sync (how many without data), table (or "")."""
-    told: dict = {"passed": [], "runs": [], "sync": [], "broken": {}, "messages": {}}
+    told: dict = {
+        "passed": [],
+        "runs": [],
+        "sync": [],
+        "broken": {},
+        "broken_sync": {},
+        "messages": {},
+    }
     table = getattr(mutants, request["table"]) if request["table"] else ()
 
     def execute(launch: Launch) -> None:
@@ -48,6 +55,8 @@ def _break(launch: Launch, table, told: dict) -> None:
         result = run(broken, seed=1, late="random", limits=LIMITS)
         told["broken"][mutant.name] = sorted({finding.kind for finding in result.findings})
         told["messages"][mutant.name] = "\n".join(map(str, result.findings))
+        result = run(broken, seed=1, late="random", limits=LIMITS, sync_only=True)
+        told["broken_sync"][mutant.name] = sorted({finding.kind for finding in result.findings})
 
 
 def _as_json(result) -> dict:

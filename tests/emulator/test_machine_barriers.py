@@ -173,6 +173,72 @@ def test_a_cta_must_outlive_what_its_peer_sends():
     assert found(met, ctas=2, cluster=2)[0] == [()] * 3
 
 
+COPY_TO_PEER = """
+    mov.b32 %r2, smem; mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, %tid.x;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
+READY:
+    barrier.cluster.arrive.relaxed; barrier.cluster.wait;
+    @%p1 bra LAST;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 32;
+    xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r5, %r2, %r4; add.s32 %r6, %r5, 64;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%d0], 32, [%r5];
+    {wait}
+LAST:
+"""
+
+
+def test_a_copy_into_a_peer_ends_when_the_peers_barrier_says_so():
+    """Whoever waits for the bytes outlives them; what the peer did before it issued is no matter.
+
+    Only the copy reaches the other CTA, not the warp that issues it.
+    """
+    waited = COPY_TO_PEER.format(wait=WAIT)
+    assert found(waited, ctas=2, cluster=2)[0] == [()] * 3
+    kinds, findings = found(COPY_TO_PEER.format(wait=""), ctas=2, cluster=2)
+    assert all("cta-gone" in each for each in kinds), kinds
+    assert "CTA" in findings[0].message
+
+
+STORE_TO_PEER = """
+    mov.b32 %r2, smem; mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, %tid.x;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {bytes};
+READY:
+    barrier.cluster.arrive; barrier.cluster.wait;
+    xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r5, %r2, %r4;
+    shl.b32 %r6, %r1, 4; add.s32 %r7, %r6, 64; add.s32 %r8, %r5, %r7;
+    {{
+    .reg .v4 .b32 four;
+    mov.b32 four.x, %r1; mov.b32 four.y, %r3; mov.b32 four.z, 5; mov.b32 four.w, 6;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r8], four, [%r5];
+    }}
+    {wait}
+    add.s32 %r9, %r2, %r7; ld.shared.v4.b32 {{%r10, %r11, %r12, %r13}}, [%r9];
+    shl.b32 %r10, %r10, 8; shl.b32 %r11, %r11, 4; or.b32 %r10, %r10, %r11; or.b32 %r10, %r10, %r12;
+    mul.lo.s32 %r14, %r3, 128; cvt.u64.u32 %d9, %r14; add.s64 %d0, %d0, %d9;
+"""
+
+
+def test_asynchronous_stores_to_a_peer():
+    """Each lane sends four registers, declared as one vector; they count as bytes there."""
+    out = np.zeros(64, np.uint32)
+    body = STORE_TO_PEER.format(bytes=512, wait=WAIT) + store_by_lane("%r10")
+    for seed, late in enumerate(("late", "early", "random")):
+        result = run(launch_of(body, out, ctas=2, cluster=2), seed=seed, late=late)
+        assert result.findings == ()
+        lanes = np.arange(32)
+        assert (out == np.concatenate([lanes << 8 | 0x15, lanes << 8 | 0x05])).all()
+    for wait, bytes_, kind in (("", 512, "race"), (WAIT, 528, "tx-count")):
+        body = STORE_TO_PEER.format(bytes=bytes_, wait=wait)
+        for sync_only in (False, True):
+            result = run(launch_of(body, out, ctas=2, cluster=2), sync_only=sync_only)
+            assert kind in {finding.kind for finding in result.findings}
+
+
 def test_a_runner_ahead_by_two_phases_is_told():
     """The second warp waits for phase 0 only; the first one completes 0 and 1 meanwhile."""
     body = """

@@ -84,11 +84,13 @@ def test_without_data_the_protocol_runs_as_with_it(kernel, request):
 @pytest.mark.parametrize("mutant", mutants.HOPPER_GEMM, ids=lambda m: m.name)
 def test_a_broken_hopper_kernel_is_told(mutant, hopper):
     assert mutant.kinds & set(hopper["broken"][mutant.name]), hopper["messages"][mutant.name]
+    assert mutant.kinds & set(hopper["broken_sync"][mutant.name]), "not told without data"
 
 
 @pytest.mark.parametrize("mutant", mutants.BLACKWELL_GEMM, ids=lambda m: m.name)
 def test_a_broken_blackwell_kernel_is_told(mutant, blackwell):
     assert mutant.kinds & set(blackwell["broken"][mutant.name]), blackwell["messages"][mutant.name]
+    assert mutant.kinds & set(blackwell["broken_sync"][mutant.name]), "not told without data"
 
 
 def test_a_deadlock_tells_who_waits_and_what_is_missing(hopper, blackwell):
@@ -104,3 +106,4 @@ def test_a_deadlock_tells_who_waits_and_what_is_missing(hopper, blackwell):
 @pytest.mark.parametrize("mutant", mutants.CP_ASYNC_GEMM, ids=lambda m: m.name)
 def test_a_broken_kernel_with_copies_of_threads_is_told(mutant, cp_async):
     assert mutant.kinds & set(cp_async["broken"][mutant.name]), cp_async["messages"][mutant.name]
+    assert mutant.kinds & set(cp_async["broken_sync"][mutant.name]), "not told without data"

@@ -212,3 +212,28 @@ def test_two_clusters_that_write_the_same_bytes_are_told():
     apart = launch_of(own + "mov.b32 %r2, 9;" + store_by_lane("%r2"), out, ctas=2)
     assert run(apart).findings == ()
     assert out.tolist() == [9] * 64
+
+
+def test_a_sum_of_a_narrow_and_a_wide_number():
+    """add.f32.bf16: the narrow one is exact in f32, and only the sum is rounded."""
+    out = np.zeros(32, np.uint32)
+    body = (
+        "mov.b16 %h1, 0x3FC0; mov.b32 %r1, 0f3F800001; add.rn.f32.bf16 %r2, %h1, %r1;"
+        + store_by_lane("%r2")
+    )
+    assert run(launch_of(body, out)).findings == ()
+    expected = np.float32(1.5) + np.uint32(0x3F800001).view(np.float32)
+    assert out.view(np.float32).tolist() == [expected] * 32
+
+
+def test_code_may_compute_with_a_register_that_was_never_written():
+    """Rows beyond a tensor's end are not loaded, and what is made of them is not stored."""
+    out = np.zeros(32, np.uint32)
+    body = (
+        "mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 64; @%p1 bra LOADED; bra SKIPPED;"
+        "LOADED: mov.b32 %r2, 7; SKIPPED: and.b32 %r3, %r2, -256; shl.b32 %r3, %r3, 1;"
+        "setp.gt.s32 %p2, %r2, 5; selp.b32 %r3, %r3, 9, %p1; add.s32 %r4, %r3, 1;"
+        + store_by_lane("%r4")
+    )
+    assert run(launch_of(body, out)).findings == ()
+    assert out.tolist() == [10] * 32

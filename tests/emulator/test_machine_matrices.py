@@ -147,7 +147,12 @@ def test_wgmma_of_generic_writes_needs_the_proxy_fence(operands):
     assert {f.kind for f in run(launch).findings} == {"missing-proxy-fence"}
 
 
-def tcgen05_kernel(order="", free="tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r20, 64;"):
+TMEM_WAIT = "tcgen05.wait::ld.sync.aligned; bar.sync 0;"
+
+
+def tcgen05_kernel(
+    order="", free="tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r20, 64;", wait=TMEM_WAIT
+):
     """M 64, N 64, K 64: one warp multiplies, each warp loads its 16 rows of lanes."""
     steps = "".join(
         f"add.s64 %d10, %d8, {2 * k}; add.s64 %d11, %d9, {2 * k};"
@@ -176,8 +181,7 @@ def tcgen05_kernel(order="", free="tcgen05.dealloc.cta_group::1.sync.aligned.b32
         + (order or "AGAIN: mbarrier.try_wait.parity.shared.b64 %p8, [%r19], 0; @!%p8 bra AGAIN;")
         + "shr.u32 %r23, %r1, 5; shl.b32 %r23, %r23, 21; add.s32 %r23, %r23, %r20;"
         f"tcgen05.ld.sync.aligned.32x32b.x64.b32 {{{loaded}}}, [%r23];"
-        "tcgen05.wait::ld.sync.aligned; bar.sync 0;"
-        f"@%p6 bra FREED; {free} FREED:"
+        f"{wait} @%p6 bra FREED; {free} FREED:"
         "mul.wide.u32 %d5, %r1, 256; add.s64 %d6, %d1, %d5;" + stores
     )
 
@@ -199,6 +203,10 @@ def test_tcgen05(operands, late):
     ("kind", "change"),
     [
         ("race", {"order": "bar.sync 0;"}),
+        # Its registers are used, and a barrier follows: the load itself may still be under way.
+        ("tmem-load-not-waited", {"wait": "bar.sync 0;"}),
+        # The load is waited for, and nobody tells the warp that frees.
+        ("race", {"wait": "tcgen05.wait::ld.sync.aligned;"}),
         ("tmem-not-freed", {"free": ""}),
         (
             "tmem-allocation",
@@ -210,7 +218,9 @@ def test_tensor_memory_is_watched(operands, kind, change):
     data = np.concatenate([swizzled(each) for each in operands])
     out = np.zeros((128, 64), np.float32)
     launch = launch_of(tcgen05_kernel(**change), data, out, threads=128, smem=16400)
-    assert kind in {f.kind for f in run(launch).findings}
+    for sync_only in (False, True):
+        runs = [run(launch, seed=seed, sync_only=sync_only) for seed in range(4)]
+        assert kind in {finding.kind for each in runs for finding in each.findings}
 
 
 def test_mma_of_one_warp():

@@ -16,6 +16,7 @@ from typing import Any
 from pipegen.compiling.installed import version_of
 from pipegen.emulator.capture.capture import Capture
 from pipegen.emulator.capture.library import launch_library
+from pipegen.emulator.capture.tvm_ffi import hook_tvm_ffi
 from pipegen.errors import InputError
 
 _ARCH = "CUTE_DSL_ARCH"
@@ -62,6 +63,7 @@ def hooked(capture: Capture) -> Iterator[None]:
             _hook_compiler(dsl, capture, folder, patch)
         _hook_calls(jit_executor, capture, patch)
         _hook_device(HardwareInfo, capture, patch)
+        hook_tvm_ffi(capture, patch, _own_errors)
         stack.callback(capture.close)
         capture.listen()
         yield

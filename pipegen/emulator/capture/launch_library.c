@@ -65,6 +65,8 @@ void pipegen_listen(launch_handler launch, attribute_handler attribute)
     on_attribute = attribute;
 }
 
+const char *_cudaGetErrorName(int32_t error);
+
 int32_t _cudaLibraryLoadData(struct library **library, const void *image)
 {
     /* The further parameters are options of the JIT compiler; an image needs none. */
@@ -125,6 +127,42 @@ int32_t _cudaLaunchKernel(const struct kernel *kernel, uint32_t grid_x, uint32_t
     struct config config = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, smem_bytes, stream, NULL, 0};
     return _cudaLaunchKernelEx(&config, kernel, args);
+}
+
+/* ---- Host code that is called through TVM FFI ----------------------------------------------------
+ *
+ * It loads its module itself, at its first call, by two functions that the compiler made for it. */
+
+int32_t cuda_dialect_init_library_once(struct library **library,
+                                       int32_t (*load)(struct library **),
+                                       int32_t (*load_to_device)(struct library **, int32_t),
+                                       void (*raise)(const char *kind, const char *message))
+{
+    if (*library != NULL)
+        return SUCCESS;
+    struct library *loaded = NULL;
+    int32_t error = load(&loaded);
+    if (error == SUCCESS && load_to_device != NULL)
+        error = load_to_device(&loaded, 0);
+    if (error == SUCCESS)
+        *library = loaded;
+    else
+        raise("RuntimeError", "the launch library could not load a module: nobody listens");
+    return error;
+}
+
+void cuda_dialect_unload_library_once(struct library **library)
+{
+    _cudaLibraryUnload(*library);
+    *library = NULL;
+}
+
+void CuteDSLRT_TVMFFISetRaisedCudaError(void (*raise)(const char *kind, const char **parts,
+                                                      int32_t count),
+                                        int32_t error)
+{
+    const char *parts[] = {"the launch failed: ", _cudaGetErrorName(error)};
+    raise("RuntimeError", parts, 2);
 }
 
 /* ---- Questions about the device ---------------------------------------------------------------- */

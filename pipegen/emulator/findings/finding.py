@@ -22,6 +22,7 @@ KINDS = {
     "out-of-bounds": "an access outside the buffers, the shared memory or the tensor memory",
     "misaligned": "an address that is not a multiple of what the access needs",
     "accumulator-in-flight": "registers of a wgmma are used before it is waited for",
+    "tmem-load-not-waited": "tensor memory is reused after a tcgen05.ld without a wait for it",
     "lanes-disagree": "lanes of a warp give different operands where one is needed",
     "named-barrier": "a named barrier is used with different thread counts",
     "limit": "the run was stopped by its limit of instructions",

@@ -17,6 +17,8 @@ from pipegen.emulator.machine.values import Array
 
 ALL_BYTES = 0xFFFF
 Index = Any  # a slice or an array of granule numbers
+_ROWS = 32  # agents that read, at first; numpy takes no memory for what is never touched
+_all, _any = np.logical_and.reduce, np.logical_or.reduce  # without what `all()` and `any()` add
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ class Shadow:
         self.write_bytes = np.zeros(granules, np.uint16)
         self.write_at = np.zeros(granules, np.int32)
         self._row = np.full(agents, -1, np.int32)
-        self._agents: list[int] = []
-        self._read = np.zeros((0, granules), np.int64)
-        self._read_bytes = np.zeros((0, granules), np.uint16)
-        self._read_at = np.zeros((0, granules), np.int32)
+        self._agents = np.zeros(0, np.int64)  # of the rows
+        self._read = np.zeros((_ROWS, granules), np.int64)
+        self._read_bytes = np.zeros((_ROWS, granules), np.uint16)
+        self._read_at = np.zeros((_ROWS, granules), np.int32)
 
     def read(
         self,
@@ -64,8 +66,10 @@ class Shadow:
         row = self._row[agent]
         if row < 0:
             row = self._new_row(agent)
-        same = self._read[row, where] == epoch
-        self._read_bytes[row, where] = np.where(same, self._read_bytes[row, where], 0) | bytes_
+        if bytes_ is not ALL_BYTES:
+            same = self._read[row, where] == epoch
+            bytes_ = np.where(same, self._read_bytes[row, where], 0) | bytes_
+        self._read_bytes[row, where] = bytes_
         self._read[row, where] = epoch
         self._read_at[row, where] = at
         return conflict
@@ -81,10 +85,12 @@ class Shadow:
     ) -> Conflict | None:
         """Note a write; the conflict with an earlier read or write, if there is one."""
         conflict = self._against_write(where, agent, clock, False, bytes_)
-        if conflict is None and self._agents:
+        if conflict is None and len(self._agents):
             conflict = self._against_reads(where, agent, clock, bytes_)
-        same = (self.written[where] == epoch) & (self.writer[where] == agent)
-        self.write_bytes[where] = np.where(same, self.write_bytes[where], 0) | bytes_
+        if bytes_ is not ALL_BYTES:
+            same = (self.written[where] == epoch) & (self.writer[where] == agent)
+            bytes_ = np.where(same, self.write_bytes[where], 0) | bytes_
+        self.write_bytes[where] = bytes_
         self.writer[where] = agent
         self.written[where] = epoch
         self.write_at[where] = at
@@ -92,14 +98,12 @@ class Shadow:
 
     def _new_row(self, agent: int) -> int:
         row = len(self._agents)
-        self._agents.append(agent)
+        self._agents = np.append(self._agents, agent)
         self._row[agent] = row
         if row == len(self._read):
-            more = max(8, row)
-            grown = ((0, more), (0, 0))
-            self._read = np.pad(self._read, grown)
-            self._read_bytes = np.pad(self._read_bytes, grown)
-            self._read_at = np.pad(self._read_at, grown)
+            self._read = np.concatenate([self._read, np.zeros_like(self._read)])
+            self._read_bytes = np.concatenate([self._read_bytes, np.zeros_like(self._read_bytes)])
+            self._read_at = np.concatenate([self._read_at, np.zeros_like(self._read_at)])
         return row
 
     def _against_write(
@@ -107,13 +111,13 @@ class Shadow:
     ) -> Conflict | None:
         writer, written = self.writer[where], self.written[where]
         seen = clock[GENERIC][writer] >= written
-        if not seen.all():
+        if not _all(seen):
             bad = ~seen & (writer != agent) & ((self.write_bytes[where] & bytes_) != 0)
             if bad.any():
                 return self._write_conflict(where, bad, False)
         if asynchronous:
             fenced = (clock[ASYNC][writer] >= written) | (writer >= self.generic)
-            if not fenced.all():
+            if not _all(fenced):
                 bad = ~fenced & ((self.write_bytes[where] & bytes_) != 0)
                 if bad.any():
                     return self._write_conflict(where, bad, True)
@@ -130,7 +134,7 @@ class Shadow:
         count = len(self._agents)
         known = clock[GENERIC][self._agents]
         late = self._read[:count, where] > known[:, None]
-        if not late.any():
+        if not _any(late, axis=None):
             return None
         late &= (self._read_bytes[:count, where] & bytes_) != 0
         own = self._row[agent]
@@ -140,7 +144,7 @@ class Shadow:
             return None
         row, first = np.unravel_index(int(np.argmax(late)), late.shape)
         at = int(self._read_at[row, where][first])
-        return Conflict(self._agents[row], at, self._granule(where, int(first)), False)
+        return Conflict(int(self._agents[row]), at, self._granule(where, int(first)), False)
 
     def _granule(self, where: Index, n: int) -> int:
         if isinstance(where, slice):

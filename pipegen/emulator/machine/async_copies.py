@@ -274,7 +274,7 @@ def load_bulk(
     values = (by_lane(v, mask) for v in (target, source, size, barrier_at))
     for to, start, bytes_, where in zip(*values, strict=True):
         cta, offset = w.shared_place(to, at)
-        barrier = w.barrier(where, at)
+        barrier = w.barrier(where, at, by_copy=True)
         if cta is None or barrier is None:
             continue
         if bytes_ % 16 or offset % 16:
@@ -287,6 +287,8 @@ def load_bulk(
         conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
         if conflict:
             w.machine.race(w, cta, conflict, at, "copies into")
+        for reached in {cta, barrier.cta} - {w.cta}:
+            w.signals(reached, barrier.agent, barrier.phase + 1, at)
         deliver = functools.partial(
             _deliver_bulk, w, cta, offset, start, bytes_, barrier, from_global, at
         )

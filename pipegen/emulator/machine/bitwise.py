@@ -51,7 +51,12 @@ def _shift(c: Emitter, i: Instruction) -> None:
     d, a, n = i.operands
     function = functools.partial(_shifted, i.opcode, letter, bits)
     name = c.use(f"{i.opcode}_{letter}{bits}", function)
-    c.assign(d, f"{name}({c.value(a, bits)}, {c.value(n, 32)})")
+    value, by = c.value(a, bits), c.value(n, 32)
+    general = f"{name}({value}, {by})"
+    if by.isdigit() and int(by) < bits and (i.opcode, letter) != ("shr", "s"):
+        sign = "<<" if i.opcode == "shl" else ">>"
+        general = c.fast([value], f"{value} {sign} {by} & {(1 << bits) - 1}", general)
+    c.assign(d, general)
 
 
 def _shifted(opcode: str, letter: str, bits: int, a: Value, n: Value) -> Value:

@@ -7,7 +7,7 @@ result and `Emitter.line` for an effect. The text it writes may use the names `w
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipegen.emulator.machine import values
@@ -24,7 +24,7 @@ from pipegen.emulator.ptx.ir import (
     Symbol,
     Vector,
 )
-from pipegen.emulator.ptx.slicing import has_effect
+from pipegen.emulator.ptx.slicing import RunPlace, has_effect
 from pipegen.emulator.ptx.writing import shortened
 
 Handler = Callable[["Emitter", Instruction], None]
@@ -62,6 +62,8 @@ class Emitter:
         self.prologue: dict[str, str] = {}
         self.guarded = False
         self.spins = False  # a wait that its own loop repeats
+        # In a run without data, of instructions that are taken together: where this one stands.
+        self.run: RunPlace = "alone"
         self.needed: frozenset[str] | None = None  # None: all registers
         self.at = 0
         self.current: Instruction | None = None
@@ -112,6 +114,15 @@ class Emitter:
     def line(self, text: str) -> None:
         """Append a line."""
         self.lines.append(text)
+
+    def line_of_run(self, function: str, item: str, rest: str) -> None:
+        """Call `function(w, items, rest)`: at the end of a run, with what all of it gave."""
+        if self.run == "alone":
+            self.line(f"{function}(w, [{item}], {rest})")
+            return
+        self.line(f"run = [{item}]" if self.run == "first" else f"run.append({item})")
+        if self.run == "last":
+            self.line(f"{function}(w, run, {rest})")
 
     def temporary(self) -> str:
         """A new name."""
@@ -164,7 +175,17 @@ class Emitter:
         if base.isdigit():
             return str(int(base) + operand.offset)
         add = self.use(f"offset_{bits}", functools.partial(_offset, bits))
-        return f"{add}({base}, {operand.offset})"
+        low = (1 << bits) - 1
+        general = f"{add}({base}, {operand.offset})"
+        return self.fast([base], f"{base} + {operand.offset} & {low}", general)
+
+    def fast(self, inputs: Sequence[str], on_ints: str, general: str) -> str:
+        """An expression that spares a call where all inputs are ints: most are, and it is slow."""
+        names = [each for each in dict.fromkeys(inputs) if each.isidentifier()]
+        if not names or not all(each.isidentifier() or each.isdigit() for each in inputs):
+            return general
+        types = " is ".join(f"type({name})" for name in names)
+        return f"({on_ints} if {types} is int else {general})"
 
     def assign(self, operand: Operand, expression: str) -> None:
         """Write a result: into the active lanes if others may still need the old value."""

@@ -28,6 +28,8 @@ def cta_ended(machine: "Machine", cta: "Cta") -> None:
         )
         for group in warp.bulk:
             group.complete()
+        for operation in warp.bulk_open:
+            operation.complete()  # a commit is for waiting only: the store is under way without
     for barrier in cta.barriers.values():
         _ended_within_phase(machine, cta, barrier)
     if cta.tmem_taken:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipegen.emulator.machine import formats
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits
-from pipegen.emulator.machine.values import FULL, INT, UINT, WARP, Array, Value, pack
+from pipegen.emulator.machine.values import FULL, INT, UINT, UNWRITTEN, WARP, Array, Value, pack
 from pipegen.emulator.ptx.ir import Instruction, Register
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
@@ -36,7 +36,7 @@ def numbers_of(value: Value, kind: str, count: int) -> Array:
     if type(value) is int:
         row = [value >> bits * n & ((1 << bits) - 1) for n in range(count)]
         return formats.decode(np.array([row], UINT[bits]), kind)
-    if value is None:
+    if value is UNWRITTEN:
         return np.full((1, count), np.nan, np.float32)
     if count == 1:
         return formats.decode(value[:, None], kind)
@@ -105,6 +105,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 @emits("fma", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh", "sin", "cos")
 def arithmetic(c: Emitter, i: Instruction) -> None:
     """An operation on floats, packed or not."""
+    if i.opcode in _MIXED and i.parts[-2] == "f32" and i.parts[-1] in ("f16", "bf16"):
+        _mixed(c, i)
+        return
     directed = set(_DIRECTIONS) if i.opcode == "fma" and i.parts[-1] == "f32" else set()
     if i.parts[-1] not in _KINDS or set(i.parts[1:-1]) - _KNOWN - directed:
         raise c.unknown("a floating-point instruction that the emulator does not know")
@@ -113,6 +116,30 @@ def arithmetic(c: Emitter, i: Instruction) -> None:
     name = c.use("f_" + i.name.replace(".", "_"), _calculation(i, kind, count))
     bits = formats.WIDTHS[kind] * count
     c.assign(d, f"{name}({', '.join(c.value(x, bits) for x in rest)})")
+
+
+_MIXED = ("add", "sub", "fma")
+
+
+def _mixed(c: Emitter, i: Instruction) -> None:
+    """Two narrow factors, or one narrow summand, and a sum in f32 (PTX ISA 9.7.5)."""
+    if set(i.parts[1:-2]) - _KNOWN:
+        raise c.unknown("a floating-point instruction that the emulator does not know")
+    narrow = i.parts[-1]
+    d, *rest = i.operands
+    kinds = [narrow] * (len(rest) - 1) + ["f32"]
+    name = c.use("f_" + i.name.replace(".", "_"), functools.partial(_mixed_value, i, tuple(kinds)))
+    given = (c.value(x, formats.WIDTHS[kind]) for x, kind in zip(rest, kinds, strict=True))
+    c.assign(d, f"{name}({', '.join(given)})")
+
+
+def _mixed_value(i: Instruction, kinds: tuple[str, ...], *arguments: Value) -> Value:
+    numbers = [numbers_of(each, kind, 1) for each, kind in zip(arguments, kinds, strict=True)]
+    with np.errstate(all="ignore"):
+        result = _OPERATIONS[i.opcode](*numbers).astype(np.float32, copy=False)
+    if i.has("sat"):
+        result = np.where(np.isnan(result), np.float32(0), np.clip(result, 0, 1))
+    return value_of(result, "f32")
 
 
 def _calculation(i: Instruction, kind: str, count: int) -> Callable[..., Value]:

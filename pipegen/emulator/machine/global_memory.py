@@ -151,6 +151,17 @@ def _store_slowly(w: "Warp", address: Value, size: int, data: Lanes, mask: int, 
             region.bytes[start + k * size : start + (k + 1) * size] = piece
 
 
+def touch_global(w: "Warp", address: Value, bytes_: int, mask: int, at: int) -> None:
+    """Note a store whose data is left out."""
+    found = _checked_global(w, address, bytes_, mask, at)
+    if found is not None:
+        w.machine.wrote(w, *found, bytes_, at)
+        return
+    for _, where in each_lane(address, mask):
+        if w.machine.memory.find(where, where + bytes_) is None:
+            outside(w, "write", where, bytes_, at)
+
+
 def outside(w: "Warp", what: str, address: int, bytes_: int, at: int) -> None:
     where = w.machine.memory.nearest(address)
     w.report(

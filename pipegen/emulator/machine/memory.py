@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipegen.emulator.machine import store_async
 from pipegen.emulator.machine.addresses import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -17,12 +18,13 @@ from pipegen.emulator.machine.addresses import (
     WINDOW_MASK,
 )
 from pipegen.emulator.machine.emitting import Emitter, bits_of, emits, type_of
-from pipegen.emulator.machine.global_memory import load_global, store_global
+from pipegen.emulator.machine.global_memory import load_global, store_global, touch_global
 from pipegen.emulator.machine.shared_memory import (
     load_shared,
     load_shared_of_protocol,
     store_shared,
     touch_shared,
+    write_run,
 )
 from pipegen.emulator.machine.values import (
     UINT,
@@ -130,6 +132,9 @@ def _widen(is_signed: bool, bits: int, to_bits: int, value: Any) -> Any:
 
 @emits("st")
 def _store(c: Emitter, i: Instruction) -> None:
+    if "async" in i.parts:
+        store_async.emit(c, i)
+        return
     space, count, _, size = _form(c, i)
     a, source, *_ = i.operands
     address = c.address(a, 32 if space.startswith("shared") else 64)
@@ -139,8 +144,10 @@ def _store(c: Emitter, i: Instruction) -> None:
     function = function or store_shared
     if c.sync_only:
         if function is store_shared:
-            name = c.use("touch_write", touch_shared)
-            c.line(f"{name}(w, {address}, {size * count}, True, mask, {c.at})")
+            c.line_of_run(c.use("write_run", write_run), address, f"{size * count}, mask, {c.at}")
+        elif function is store_global:
+            name = c.use("touch_global", touch_global)
+            c.line(f"{name}(w, {address}, {size * count}, mask, {c.at})")
         return
     items = source.items if isinstance(source, Vector) else (source,)
     data = "".join(f"{c.value(item, 8 * size)}, " for item in items)

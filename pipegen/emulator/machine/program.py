@@ -28,11 +28,11 @@ from pipegen.emulator.machine import (  # noqa: F401  (their handlers register t
     wgmma,
 )
 from pipegen.emulator.machine.emitting import Emitter
-from pipegen.emulator.machine.values import FULL
+from pipegen.emulator.machine.values import FULL, UNWRITTEN
 from pipegen.emulator.ptx import Block, Flow, Kernel, Module, flow_of, parse
 from pipegen.emulator.ptx.in_flight import uses_in_flight
 from pipegen.emulator.ptx.ir import Instruction, PtxError, Symbol
-from pipegen.emulator.ptx.slicing import protocol_registers
+from pipegen.emulator.ptx.slicing import protocol_registers, runs
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Warp
@@ -85,7 +85,14 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
     variables, static = _layout(module, kernel)
     local = _local_layout(kernel, variables)
     text, line_of = _assemble(emitter, flow, blocks)
-    names = {**emitter.names, "FULL": FULL, "rejoin": rejoin, "leave": leave, "part": part}
+    names = {
+        **emitter.names,
+        "FULL": FULL,
+        "UNWRITTEN": UNWRITTEN,
+        "rejoin": rejoin,
+        "leave": leave,
+        "part": part,
+    }
     names["turn"] = turn
     exec(compile(text, f"<ptx {name[:40]}>", "exec"), names)
     inits = sum(i.parts[:2] == ("mbarrier", "init") for i in instructions)
@@ -134,7 +141,9 @@ Lines = list[tuple[str, int]]  # (text, PTX line)
 
 def _block(emitter: Emitter, flow: Flow, block: Block, instructions: list[Instruction]) -> Lines:
     lines: Lines = []
-    for instruction in block.instructions:
+    together = runs(block.instructions) if emitter.sync_only else {}
+    for number, instruction in enumerate(block.instructions):
+        emitter.run = together.get(number, "alone")
         at = len(instructions)
         instructions.append(instruction)
         emitter.lines = []
@@ -269,11 +278,11 @@ def _assemble(c: Emitter, flow: Flow, blocks: list[Lines]) -> tuple[str, dict[in
     body: Lines = [("mask = w.mask", 0), ("full = mask == FULL", 0), ("stack = []", 0)]
     body += [(f"{name} = {text}", 0) for name, text in c.prologue.items()]
     for register in crossing.values():
-        start = "0" if register.type == _PREDICATE else "None"
+        start = "0" if register.type == _PREDICATE else "UNWRITTEN"
         body.append((f"{c.name(register)} = {start}", 0))
     for register in c.kernel.registers:
         if register.name not in flow.crossing:
-            start = "0" if register.type == _PREDICATE else "None"
+            start = "0" if register.type == _PREDICATE else "UNWRITTEN"
             body.append((f"{c.name(register)} = {start}", 0))
     body += [("visits = w.visits", 0), ("pc = 0", 0), ("yield", 0), ("while True:", 0)]
     out += [(f"    {text}", line) for text, line in body]

@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 from pipegen.emulator.findings import Finding, Findings, Place
+from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.global_writes import Write
 from pipegen.emulator.findings.naming import Names
 from pipegen.emulator.findings.shadow import Conflict
@@ -21,6 +22,7 @@ class Reporter:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.findings = Findings()
+        self._loads_told: set[int] = set()
         self.source_names = Names(program.instructions, program.module.files)
 
     def role(self, warp: "Warp") -> str:
@@ -66,6 +68,12 @@ class Reporter:
         places = [(w.cta, w.global_id, at), (cta, self._warp_of(cta, conflict.agent), conflict.at)]
         if conflict.fence:
             kind, end = "missing-proxy-fence", ", with no fence.proxy.async between"
+        elif tensor and not conflict.earlier_wrote and self._only_wait_is_missing(w, conflict):
+            if conflict.at in self._loads_told:
+                return  # one fault, however many products overwrite the columns
+            self._loads_told.add(conflict.at)
+            kind = "tmem-load-not-waited"
+            end = ": its warp signalled after the load, but without a tcgen05.wait::ld before"
         else:
             kind, end = "race", ", and nothing orders the two"
         self.report(kind, text + end, places)
@@ -82,6 +90,12 @@ class Reporter:
             f"{line}), and nothing orders the two",
             [(w.cta, w.global_id, at), (w.cta, earlier.agent, earlier.at)],
         )
+
+    def _only_wait_is_missing(self, w: "Warp", conflict: Conflict) -> bool:
+        """Whether w knows of what a warp did after its tcgen05.ld, and only not that it ended."""
+        warp = w.cluster.warps[conflict.agent % w.cluster.agents.warps]
+        loaded = warp.tensor_loads[conflict.granule % TMEM_COLUMNS]
+        return bool(loaded and w.clock[GENERIC, warp.agent] >= loaded)
 
     def _warp_of(self, cta: "Cta", agent: int) -> int:
         warps = cta.cluster.agents.warps

@@ -7,6 +7,7 @@ asynchronous operations complete: "late" when nothing else can happen, "early" a
 """
 
 import itertools
+import operator
 import random
 import time
 from dataclasses import dataclass, field
@@ -273,8 +274,7 @@ class Machine(Reporter):
 
     def _count(self, cluster: Cluster) -> None:
         for warp in cluster.warps:
-            pairs = zip(warp.visits, self.program.lengths, strict=True)
-            executed = sum(visits * length for visits, length in pairs)
+            executed = sum(map(operator.mul, warp.visits, self.program.lengths))
             self.counts[warp.number] = self.counts.get(warp.number, 0) + executed
 
     def _too_long(self) -> bool:

@@ -55,7 +55,9 @@ def _arithmetic(c: Emitter, i: Instruction) -> None:
         if set(i.parts[1:-1]) - {"lo"}:
             raise c.unknown("a modifier that the emulator does not know")
         name = c.use(f"{i.opcode}_{bits}", _wrapping(_ARITHMETIC[i.opcode], bits))
-        c.assign(d, f"{name}({', '.join(args)})")
+        sign = "+" if i.opcode == "add" else "-"
+        on_ints = f"{args[0]} {sign} {args[1]} & {(1 << bits) - 1}"
+        c.assign(d, c.fast(args, on_ints, f"{name}({', '.join(args)})"))
         return
     half = i.parts[1]
     if half not in ("lo", "hi", "wide"):
@@ -216,6 +218,14 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="} | {
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
+
+
 @emits("setp")
 def _set_predicate(c: Emitter, i: Instruction) -> None:
     letter, bits = c.kind(i)
@@ -227,7 +237,11 @@ def _set_predicate(c: Emitter, i: Instruction) -> None:
             raise c.unknown("a comparison that the emulator does not know")
         function = functools.partial(_compared, _COMPARE[i.parts[1]], letter, bits)
         name = c.use(f"setp_{i.parts[1]}_{letter}{bits}", function)
-        compared = f"{name}({c.value(a, bits)}, {c.value(b, bits)})"
+        left, right = c.value(a, bits), c.value(b, bits)
+        compared = f"{name}({left}, {right})"
+        if letter != "s" or i.parts[1] in ("eq", "ne"):
+            on_ints = f"FULL if {left} {_SIGNS[i.parts[1]]} {right} else 0"
+            compared = c.fast([left, right], f"({on_ints})", compared)
     for extra in i.parts[2:-1]:
         if extra in ("and", "or", "xor"):
             sign = {"and": "&", "or": "|", "xor": "^"}[extra]
@@ -273,7 +287,9 @@ def _move(c: Emitter, i: Instruction) -> None:
     elif isinstance(a, Vector):
         each = bits // len(a.items)
         name = c.use(f"joined_{each}", functools.partial(_joined, each))
-        c.assign(d, f"{name}({c.value(a, each)})")
+        items = [c.value(item, each) for item in a.items]
+        on_ints = " | ".join(f"{item} << {each * n}" for n, item in enumerate(items))
+        c.assign(d, c.fast(items, on_ints, f"{name}({c.value(a, each)})"))
     else:
         c.assign(d, c.value(a, bits))
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
-from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT
+from pipegen.emulator.findings.shadow import ALL_BYTES
+from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from pipegen.emulator.machine.state import Cta
 from pipegen.emulator.machine.values import (
     FULL,
@@ -44,10 +45,11 @@ def shared_cta(w: "Warp", address: Value, mask: int, at: int) -> tuple[Cta | Non
 def granules(offset: Value, bytes_: int) -> tuple[Any, Any]:
     """(granules, bytes in each) of accesses of up to 16 aligned bytes a lane."""
     if type(offset) is int:
-        return slice(offset >> 4, (offset >> 4) + 1), ((1 << bytes_) - 1) << (offset & 15)
+        part = ALL_BYTES if bytes_ == 16 else ((1 << bytes_) - 1) << (offset & 15)
+        return slice(offset >> 4, (offset >> 4) + 1), part
     which = (offset >> 4).astype(np.int64)
     if bytes_ == 16:
-        return which, 0xFFFF
+        return which, ALL_BYTES
     masks = (np.uint32((1 << bytes_) - 1) << (offset & 15)).astype(np.uint16)
     if len(which) == 1:
         return which, masks
@@ -152,7 +154,7 @@ def load_shared_of_protocol(
 
 
 def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int, at: int) -> None:
-    """Note an access whose data is left out."""
+    """Note an access of each lane whose data is left out."""
     cta, offset = shared_cta(w, address, mask, at)
     if offset is None:
         for lane, where in each_lane(address, mask):
@@ -160,6 +162,8 @@ def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int
         return
     if cta is None:
         return
+    if offset % bytes_ if type(offset) is int else (offset % bytes_).any():
+        w.report("misaligned", f"a shared memory access of {bytes_} B", at)
     where, part = granules(offset, min(bytes_, 16))
     epoch = int(w.clock[GENERIC, w.agent])
     access = cta.shadow.write if writes else cta.shadow.read
@@ -170,3 +174,33 @@ def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int
         w.signals(cta, w.agent, epoch, at)
     if writes:
         cta.leave_out(where)
+
+
+def write_run(w: "Warp", addresses: list[Value], bytes_: int, mask: int, at: int) -> None:
+    """Note stores one after the other whose data is left out: as one access, where that can be.
+
+    What is found is told at the last one's line.
+    """
+    if bytes_ == 16 and not any(type(address) is int for address in addresses):
+        every: Any = np.concatenate(addresses)
+        if mask != FULL:
+            every = every.reshape(len(addresses), WARP)[:, lanes(mask)].reshape(-1)
+        offsets = every & OFFSET_MASK
+        own = w.cta.rank << RANK_SHIFT
+        inside = int(offsets.min()) >= SMEM_BASE and int(offsets.max()) + 16 <= w.cta.smem_end
+        if inside and int((every - offsets).max()) == own == int((every - offsets).min()):
+            _write_whole(w, offsets, at)
+            return
+    for address in addresses:
+        touch_shared(w, address, bytes_, True, mask, at)
+
+
+def _write_whole(w: "Warp", offsets: Any, at: int) -> None:
+    if (offsets & 15).any():
+        w.report("misaligned", "a shared memory access of 16 B", at)
+    where = (offsets >> 4).astype(np.int64)
+    epoch = int(w.clock[GENERIC, w.agent])
+    conflict = w.cta.shadow.write(where, w.agent, epoch, w.clock, at)
+    if conflict:
+        w.machine.race(w, w.cta, conflict, at, "writes")
+    w.cta.leave_out(where)

@@ -143,6 +143,8 @@ class Warp:
         self.copy_epoch = 0
         self.tensor_stores: list[Any] = []
         self.tensor_epoch = 0
+        # Of each column of tensor memory: this warp's epoch when it last loaded it.
+        self.tensor_loads: Array = np.zeros(TMEM_COLUMNS, np.int64)
         self.cluster_arrived = False
         self.cluster_phase = 0
         self.released: Array | None = None
@@ -201,8 +203,8 @@ class Warp:
     def barrier(self, address: int, at: int, by_copy: bool = False) -> Mbarrier | None:
         """The mbarrier at an address; a finding and None if there is none.
 
-        `by_copy`: not this warp signals it, but a copy that it issues: whoever has seen the phase
-        end knows that the copy has come.
+        `by_copy`: it is not this warp that signals it, but asynchronous work that it issues. Then
+        nothing of this warp itself reaches the other CTA, and the caller notes what does.
         """
         cta, offset = self.shared_place(address, at)
         if cta is None:
@@ -225,11 +227,8 @@ class Warp:
                 at,
                 [(cta, barrier.init_by, barrier.init_at)],
             )
-        if cta is not self.cta:
-            if by_copy:
-                self.signals(cta, barrier.agent, barrier.phase + 1, at)
-            else:
-                self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
+        if cta is not self.cta and not by_copy:
+            self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
         return barrier
 
     def signals(self, cta: Cta, agent: int, epoch: int, at: int) -> None:

@@ -208,8 +208,8 @@ def _load_one(
     conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "loads a box into")
-    if cta is not w.cta or barrier.cta is not w.cta:
-        w.signals(cta, barrier.agent, barrier.phase + 1, at)
+    for reached in {cta, barrier.cta} - {w.cta}:
+        w.signals(reached, barrier.agent, barrier.phase + 1, at)
     w.machine.issue(Operation(lambda: _deliver(w, tensor, corner, cta, offset, barrier, at)))
 
 
@@ -265,10 +265,10 @@ def store(
 
 
 def _write(w: "Warp", tensor: Tensor, corner: tuple[int, ...], offset: int, at: int) -> None:
+    ours, theirs = tensor.overlap(corner)
+    w.machine.wrote_box(w, tensor, ours, at)
     if w.machine.sync_only:
         return
     rows = swizzled_rows(offset, tensor.map.box_bytes, tensor.map.swizzle)
     box = w.cta.rows[rows].reshape(-1).view(tensor.data.dtype).reshape(tensor.box)
-    ours, theirs = tensor.overlap(corner)
     tensor.data[ours] = box[theirs]
-    w.machine.wrote_box(w, tensor, ours, at)

@@ -7,6 +7,7 @@ that a CTA issued complete in their order, which is what the pipelining rules pr
 one shape and for mma and commit.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,17 +80,40 @@ def shape_of(bits: int, kind: str) -> Shape:
     return Shape(m, n, a, b, *majors, negative=negative, out=out)
 
 
+# (descriptor, extent, K, bytes of an element, K-major): what says where a matrix lies.
+Rows = tuple[int, int, int, int, bool]
+
+
+def rows_at(place: Rows) -> Array:
+    """The 16-byte rows of shared memory that hold a matrix. Raises DescriptorError."""
+    bits, extent, k, item, k_major = place
+    return rows_of(descriptor(bits, True), extent, k, item, k_major)
+
+
+@functools.lru_cache(maxsize=8192)
+def _rows_of_run(places: tuple[Rows, ...]) -> Any:
+    """The rows of all, each once; as a slice, where they lie side by side."""
+    rows = np.unique(np.concatenate([rows_at(place).reshape(-1) for place in places]))
+    start, end = int(rows[0]), int(rows[-1]) + 1
+    return slice(start, end) if end - start == len(rows) else rows
+
+
 @dataclass
 class Multiplication:
     """One tcgen05.mma, ready to compute."""
 
     shape: Shape
     ctas: "list[Cta]"
-    rows_a: Array | None
-    rows_b: Array
+    rows_a: Rows | None
+    rows_b: Rows
     tmem_a: int
     target: int
-    accumulate: bool
+    accumulate: bool = False
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """(first, count) of the columns that it accumulates into."""
+        return self.target & 0xFFFF, self.shape.n // (2 if _folded(self) else 1)
 
 
 def emit(c: Emitter, i: Instruction) -> None:
@@ -113,7 +137,11 @@ def emit(c: Emitter, i: Instruction) -> None:
     operand = c.address(a) if in_tmem else c.value(a, 64)
     name = c.use("tcgen05_mma", multiply)
     what = f"{c.address(d)}, {operand}, {in_tmem}, {c.value(b, 64)}, {c.value(idesc)}"
-    rest = f"{disabled}, {c.predicate(more[0])}, {kinds[0]!r}, {pair}, mask, {c.at}"
+    if c.sync_only:
+        item = f"({what}, (), {kinds[0]!r}, {pair})"
+        c.line_of_run(c.use("tcgen05_mma_run", multiply_run), item, f"mask, {c.at}")
+        return
+    rest = f"{disabled}, {kinds[0]!r}, {pair}, {c.predicate(more[0])}, mask, {c.at}"
     c.line(f"{name}(w, {what}, {rest})")
 
 
@@ -125,15 +153,35 @@ def multiply(
     b: Value,
     idesc: Value,
     disabled: tuple[Value, ...],
-    enable: int,
     kind: str,
     pair: bool,
+    enable: int,
     mask: int,
     at: int,
 ) -> None:
     """Issue: check what it reads and writes, and queue it."""
+    _one_lane(w, mask, at)
+    operation = _made(w, (target, a, in_tmem, b, idesc, disabled, kind, pair), mask, at)
+    operation.accumulate = bool(enable & mask)
+    if _check(w, [operation], at):
+        _queue(w, Operation(lambda: _compute(w, operation)))
+
+
+def multiply_run(w: "Warp", items: list[tuple[Any, ...]], mask: int, at: int) -> None:
+    """Issue several of which only the operands' places matter: noted as one."""
+    _one_lane(w, mask, at)
+    if _check(w, [_made(w, item, mask, at) for item in items], at):
+        _queue(w, Operation(lambda: None))
+
+
+def _one_lane(w: "Warp", mask: int, at: int) -> None:
     if mask.bit_count() > 1:
         w.report("lanes-disagree", f"tcgen05.mma is issued by {mask.bit_count()} lanes", at)
+
+
+def _made(w: "Warp", operands: tuple[Any, ...], mask: int, at: int) -> Multiplication:
+    """What an instruction with these operands computes. PtxError for what is not known."""
+    target, a, in_tmem, b, idesc, disabled, kind, pair = operands
     if any(uniform(value, mask) for value in disabled):
         raise _refused(w, "lanes disabled in the output of tcgen05.mma", at)
     base = w.cta.rank & ~1
@@ -142,22 +190,19 @@ def multiply(
         shape = shape_of(uniform(idesc, mask), kind)
         rows = shape.m // len(ctas)
         extent_b = shape.n // len(ctas)
-        where = descriptor(uniform(b, mask) | _version(w), True)
-        rows_b = rows_of(where, extent_b, shape.k, shape.item, shape.b_k_major)
+        rows_b = (uniform(b, mask) | _version(w), extent_b, shape.k, shape.item, shape.b_k_major)
         rows_a = None
         if not in_tmem:
-            where = descriptor(uniform(a, mask) | _version(w), True)
-            rows_a = rows_of(where, rows, shape.k, shape.item, shape.a_k_major)
+            rows_a = (uniform(a, mask) | _version(w), rows, shape.k, shape.item, shape.a_k_major)
+        for place in (rows_a, rows_b):
+            if place is not None:
+                rows_at(place)
     except DescriptorError as error:
         raise _refused(w, str(error), at) from error
     if len(ctas) != (2 if pair else 1) or rows not in (64, 128):
         raise _refused(w, f"tcgen05.mma with M {shape.m} for {len(ctas)} CTAs", at)
     tmem_a = uniform(a, mask) if in_tmem else 0
-    operation = Multiplication(
-        shape, ctas, rows_a, rows_b, tmem_a, uniform(target, mask), bool(enable & mask)
-    )
-    if _check(w, operation, at):
-        _queue(w, Operation(lambda: _compute(w, operation)))
+    return Multiplication(shape, ctas, rows_a, rows_b, tmem_a, uniform(target, mask))
 
 
 def _version(w: "Warp") -> int:
@@ -169,40 +214,49 @@ def _refused(w: "Warp", message: str, at: int) -> PtxError:
     return PtxError(message, w.machine.program.instructions[at].line)
 
 
-def _check(w: "Warp", operation: Multiplication, at: int) -> bool:
-    """Note the accesses. Whether all of them are possible."""
+def _check(w: "Warp", operations: list[Multiplication], at: int) -> bool:
+    """Note the accesses of operations that are issued together. Whether all are possible."""
     agent = w.cluster.agents.tensor_core(w.cta.rank)
     w.cta.tensor_epoch += 1
     epoch = w.cta.tensor_epoch
     clock = w.clock.copy()
     clock[:, agent] = EVER  # its own earlier operations complete first
-    columns = operation.target & 0xFFFF
-    width = operation.shape.n // (2 if _folded(operation) else 1)
-    for cta in operation.ctas:
-        for rows in (operation.rows_a, operation.rows_b):
-            if rows is None:
-                continue
-            where = rows.reshape(-1)
-            if int(where.max()) >= len(cta.rows):
+    in_shared = (
+        tuple(op.rows_a for op in operations if op.rows_a is not None),
+        tuple(op.rows_b for op in operations),
+    )
+    for cta in operations[0].ctas:
+        for places in filter(None, in_shared):
+            where = _rows_of_run(places)
+            last = where.stop - 1 if isinstance(where, slice) else int(where[-1])
+            if last >= len(cta.rows):
                 w.report("out-of-bounds", "an operand of tcgen05.mma outside shared memory", at)
                 return False
             conflict = cta.shadow.read(where, agent, epoch, clock, at, asynchronous=True)
             if conflict:
                 w.machine.race(w, cta, conflict, at, "multiplies from")
-        if not allocated(cta, columns, width):
-            w.report(
-                "tmem-allocation",
-                f"TMEM columns {columns} to {columns + width - 1} of CTA {cta.rank} are not "
-                "allocated",
-                at,
-            )
-            return False
-        if operation.rows_a is None:
-            start = operation.tmem_a & 0xFFFF
-            count = operation.shape.k * operation.shape.item // 4
-            _note(w, cta, start, count, agent, epoch, clock, at, False)
-        _note(w, cta, columns, width, agent, epoch, clock, at, True)
+        for columns, width in dict.fromkeys(op.columns for op in operations):
+            if not allocated(cta, columns, width):
+                w.report(
+                    "tmem-allocation",
+                    f"TMEM columns {columns} to {columns + width - 1} of CTA {cta.rank} are not "
+                    "allocated",
+                    at,
+                )
+                return False
+        for op in operations:
+            if op.rows_a is None:
+                count = op.shape.k * op.shape.item // 4
+                _note(w, cta, op.tmem_a & 0xFFFF, count, agent, epoch, clock, at, False)
+        for columns, width in dict.fromkeys(op.columns for op in operations):
+            _note(w, cta, columns, width, agent, epoch, clock, at, True)
     return True
+
+
+@functools.lru_cache(maxsize=256)
+def _granules(start: int, count: int) -> Array:
+    """Columns in all four quarters of the lanes."""
+    return (np.arange(4)[:, None] * TMEM_COLUMNS + np.arange(start, start + count)).reshape(-1)
 
 
 def _note(
@@ -216,7 +270,7 @@ def _note(
     at: int,
     writes: bool,
 ) -> None:
-    where = (np.arange(4)[:, None] * TMEM_COLUMNS + np.arange(start, start + count)).reshape(-1)
+    where = _granules(start, count)
     access = cta.tmem_shadow.write if writes else cta.tmem_shadow.read
     conflict = access(where, agent, epoch, clock, at)
     if conflict:
@@ -240,17 +294,16 @@ def _advance(cta: "Cta") -> None:
 
 
 def _compute(w: "Warp", operation: Multiplication) -> None:
-    if w.machine.sync_only:
-        return
     shape = operation.shape
-    parts = [read(cta, operation.rows_b, shape.b, shape.b_k_major) for cta in operation.ctas]
+    rows_b = rows_at(operation.rows_b)
+    parts = [read(cta, rows_b, shape.b, shape.b_k_major) for cta in operation.ctas]
     b = np.concatenate(parts) if len(parts) > 1 else parts[0]
     start = operation.target & 0xFFFF
     for cta in operation.ctas:
         if operation.rows_a is None:
             a = _from_tmem(cta, operation.tmem_a, shape)
         else:
-            a = read(cta, operation.rows_a, shape.a, shape.a_k_major)
+            a = read(cta, rows_at(operation.rows_a), shape.a, shape.a_k_major)
         result = product(a, b)
         if shape.negative:
             result = -result
@@ -287,7 +340,7 @@ def commit(w: "Warp", address: Value, multicast: Value, pair: bool, mask: int, a
     if multicast is not None:
         chosen = uniform(multicast, mask)
         targets = [r << RANK_SHIFT | where & OFFSET_MASK for r in range(16) if chosen >> r & 1]
-    barriers = [w.barrier(target, at) for target in targets]
+    barriers = [w.barrier(target, at, by_copy=True) for target in targets]
     agent = w.cluster.agents.tensor_core(w.cta.rank)
     clock = w.clock.copy()
     clock[GENERIC, agent] = epoch = w.cta.tensor_epoch

@@ -6,7 +6,7 @@ PTX ISA, sections "Tensor Memory" (9.7.16.1), "tcgen05.alloc, dealloc, relinquis
 is (lane << 16) + column. Stores complete at the wait for them at the latest.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -65,12 +65,11 @@ def _access(c: Emitter, i: Instruction, what: str) -> None:
     if len(items) != registers:
         raise c.unknown(f"{len(items)} registers where the shape has {registers}")
     if what == "ld":
-        name = c.use("tmem_load", load)
-        call = f"{name}(w, {c.address(a)}, {shape!r}, {count}, mask, {c.at})"
+        what_for = f"(w, {c.address(a)}, {shape!r}, {count}, mask, {c.at})"
         if c.wants(i):
-            c.assign(Vector(items), call)
+            c.assign(Vector(items), c.use("tmem_load", load) + what_for)
         else:
-            c.line(call)
+            c.line(c.use("tmem_touch", touch) + what_for)
     else:
         name = c.use("tmem_store", store)
         values = "()" if c.sync_only else c.value(Vector(items))
@@ -166,16 +165,22 @@ def allocated(cta: "Cta", start: int, count: int) -> bool:
     return any(t <= start and start + count <= t + n for t, n in cta.tmem_taken.items())
 
 
-def place_of(
-    w: "Warp", address: Value, shape: str, count: int, mask: int, at: int
-) -> tuple[Array, Array] | None:
-    """(lanes, columns) as (registers, 32) arrays, or None after a finding."""
+def _first(w: "Warp", address: Value, mask: int) -> tuple[int, int]:
+    """(lane, column) of an address."""
     where = uniform(address, mask)
-    lane, column = where >> 16, where & 0xFFFF
-    quarter = w.number % 4
-    registers, width = _SHAPES[shape]
+    lane = where >> 16
     if w.machine.launch.by_mosaic and lane < 32:
-        lane += 32 * quarter
+        lane += 32 * (w.number % 4)  # the hardware takes the warp's own quarter
+    return lane, where & 0xFFFF
+
+
+def columns_of(
+    w: "Warp", address: Value, shape: str, count: int, mask: int, at: int
+) -> slice | None:
+    """The columns that an access touches, or None after a finding."""
+    lane, column = _first(w, address, mask)
+    quarter = w.number % 4
+    width = _SHAPES[shape][1] * count
     if lane // 32 != quarter:
         w.report(
             "tmem-allocation",
@@ -184,13 +189,20 @@ def place_of(
             at,
         )
         return None
-    if not allocated(w.cta, column, width * count):
+    if not allocated(w.cta, column, width):
         w.report(
             "tmem-allocation",
-            f"TMEM columns {column} to {column + width * count - 1} are not allocated",
+            f"TMEM columns {column} to {column + width - 1} are not allocated",
             at,
         )
         return None
+    return slice(column, column + width)
+
+
+def place_of(w: "Warp", address: Value, shape: str, count: int, mask: int) -> tuple[Array, Array]:
+    """(lanes, columns) of an access as (registers, 32) arrays."""
+    lane, column = _first(w, address, mask)
+    registers, width = _SHAPES[shape]
     if shape == "32x32b":
         steps = np.arange(count)[:, None]
         rows, columns = LANE_IDS[None, :] + 0 * steps, column + steps + 0 * LANE_IDS[None, :]
@@ -205,9 +217,9 @@ def place_of(
     return (lane + rows).astype(np.int64), columns.astype(np.int64)
 
 
-def _span(quarter: int, columns: Array) -> Any:
-    start, end = int(columns.min()), int(columns.max()) + 1
-    return slice(quarter * TMEM_COLUMNS + start, quarter * TMEM_COLUMNS + end)
+def _span(quarter: int, columns: slice) -> slice:
+    """The granules of columns in a warp's quarter of the lanes."""
+    return slice(quarter * TMEM_COLUMNS + columns.start, quarter * TMEM_COLUMNS + columns.stop)
 
 
 def load(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int) -> Array:
@@ -217,35 +229,42 @@ def load(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int) 
     others know of the load only after the wait is what the clocks keep.
     """
     result = np.full((_SHAPES[shape][0] * count, WARP), POISON, np.uint32)
-    place = place_of(w, address, shape, count, mask, at)
-    if place is None:
-        return result
-    cta, agent = w.cta, w.cluster.agents.tensor_accesses(w.global_id)
-    span = _span(w.number % 4, place[1])
-    conflict = cta.tmem_shadow.read(span, agent, w.tensor_epoch + 1, w.clock, at)
-    if conflict:
-        w.machine.race(w, cta, conflict, at, "loads", tensor=True)
-    _flush(w)
-    if not w.machine.sync_only:
-        result[:] = cta.tmem[place]
+    if touch(w, address, shape, count, mask, at) and not w.machine.sync_only:
+        result[:] = w.cta.tmem[place_of(w, address, shape, count, mask)]
     return result
+
+
+def touch(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int) -> bool:
+    """Note a `tcgen05.ld`. Whether it is possible."""
+    columns = columns_of(w, address, shape, count, mask, at)
+    if columns is None:
+        return False
+    agent = w.cluster.agents.tensor_accesses(w.global_id)
+    span = _span(w.number % 4, columns)
+    conflict = w.cta.tmem_shadow.read(span, agent, w.tensor_epoch + 1, w.clock, at)
+    if conflict:
+        w.machine.race(w, w.cta, conflict, at, "loads", tensor=True)
+    w.tensor_loads[columns] = w.clock[GENERIC, w.agent]
+    _flush(w)
+    return True
 
 
 def store(
     w: "Warp", address: Value, shape: str, count: int, data: tuple[Value, ...], mask: int, at: int
 ) -> None:
     """`tcgen05.st`."""
-    place = place_of(w, address, shape, count, mask, at)
-    if place is None:
+    columns = columns_of(w, address, shape, count, mask, at)
+    if columns is None:
         return
     cta, agent = w.cta, w.cluster.agents.tensor_accesses(w.global_id)
-    span = _span(w.number % 4, place[1])
+    span = _span(w.number % 4, columns)
     conflict = cta.tmem_shadow.write(span, agent, w.tensor_epoch + 1, w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "stores to", tensor=True)
 
     def complete() -> None:
         if not w.machine.sync_only:
+            place = place_of(w, address, shape, count, mask)
             cta.tmem[place] = np.stack([array_of(value, 32) for value in data])
 
     _queue(w, Operation(complete))

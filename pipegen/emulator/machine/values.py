@@ -3,7 +3,7 @@
 
 A value is a Python int where all active lanes agree, and else a numpy array of 32 unsigned
 integers as wide as the register. A predicate is an int with one bit a lane, as active masks are.
-None is a register that was never written. Floats are kept as their bits.
+UNWRITTEN is a register that was never written. Floats are kept as their bits.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Value = Any  # int, NDArray of 32 unsigned integers, or None
+Value = Any  # int, NDArray of 32 unsigned integers, or UNWRITTEN
 Array = NDArray[Any]
 Lanes = tuple[Value, ...]  # one value for each element of an access
 WARP = 32
@@ -20,6 +20,17 @@ FULL = 0xFFFF_FFFF
 UINT: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 INT: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 LANE_IDS: Array = np.arange(WARP, dtype=np.uint32)
+
+
+class _Unwritten(int):
+    """What a register holds before it is written: a number as good as any.
+
+    Code may compute with it, as it does for rows beyond a tensor's end, as long as nothing comes
+    of it.
+    """
+
+
+UNWRITTEN = _Unwritten(0xDEAD_BEEF)
 
 
 class NotUniform(Exception):
@@ -52,16 +63,14 @@ def array_of(value: Value, bits: int) -> Array:
     """The value as 32 lanes. A register that was never written reads as a poison pattern."""
     if isinstance(value, np.ndarray):
         return value
-    if value is None:
-        value = 0xDEAD_BEEF_DEAD_BEEF & ((1 << bits) - 1)
-    return np.full(WARP, value, UINT[bits])
+    return np.full(WARP, value & ((1 << bits) - 1), UINT[bits])
 
 
 def uniform(value: Value, mask: int) -> int:
     """The one value of all active lanes. Raises NotUniform."""
     if type(value) is int:
         return value
-    if value is None:
+    if value is UNWRITTEN:
         raise NotUniform("a register that was never written")
     active = value[lanes(mask)]
     if (active != active[0]).any():
@@ -71,14 +80,14 @@ def uniform(value: Value, mask: int) -> int:
 
 def by_lane(value: Value, mask: int) -> list[int]:
     """The value of each active lane."""
-    if type(value) is int:
+    if isinstance(value, int):
         return [value] * mask.bit_count()
     return [int(each) for each in value[lanes(mask)]]
 
 
 def simplified(value: Value, mask: int) -> Value:
     """An int if all active lanes agree, else the array."""
-    if type(value) is int or value is None:
+    if isinstance(value, int):
         return value
     active = value[lanes(mask)]
     return int(active[0]) if (active == active[0]).all() else value
@@ -86,7 +95,7 @@ def simplified(value: Value, mask: int) -> Value:
 
 def signed(value: Value, bits: int) -> Value:
     """The two's complement reading of a value."""
-    if type(value) is int:
+    if isinstance(value, int):
         half = 1 << (bits - 1)
         return ((value & ((1 << bits) - 1)) ^ half) - half
     return value.view(INT[bits])
@@ -94,14 +103,14 @@ def signed(value: Value, bits: int) -> Value:
 
 def unsigned(value: Value, bits: int) -> Value:
     """Back from `signed`, or from any result of a signed computation of `bits` width."""
-    if type(value) is int:
+    if isinstance(value, int):
         return value & ((1 << bits) - 1)
     return value.view(UINT[bits])
 
 
 def resized(value: Value, bits: int, is_signed: bool, to_bits: int) -> Value:
     """The low `bits` of a value, extended or cut to `to_bits`."""
-    if type(value) is int:
+    if isinstance(value, int):
         low = signed(value, bits) if is_signed else value & ((1 << bits) - 1)
         return low & ((1 << to_bits) - 1)
     low = value.astype(UINT[bits], copy=False)
@@ -112,11 +121,11 @@ def resized(value: Value, bits: int, is_signed: bool, to_bits: int) -> Value:
 
 def merge(bits: int, mask: int, new: Value, old: Value) -> Value:
     """`new` in the active lanes, `old` in the others."""
-    if old is None or (type(new) is int and type(old) is int and new == old):
+    if old is UNWRITTEN or (type(new) is int and type(old) is int and new == old):
         return new
     if isinstance(new, tuple):
         return new
-    if new is None:
+    if new is UNWRITTEN:
         return old
     return np.where(lanes(mask), array_of(new, bits), array_of(old, bits))
 
@@ -151,8 +160,8 @@ def cut(value: Value, count: int, bits: int) -> tuple[Value, ...]:
         return tuple(value >> (bits * n) & low for n in range(count))
     if isinstance(value, tuple):
         return value
-    if value is None:
-        return (None,) * count
+    if value is UNWRITTEN:
+        return (UNWRITTEN,) * count
     parts = np.ascontiguousarray(value).view(UINT[bits]).reshape(WARP, count)
     return tuple(parts[:, n].copy() for n in range(count))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.shared_memory import shared_cta
+from pipegen.emulator.machine.shared_memory import shared_cta, write_run
 from pipegen.emulator.machine.values import FULL, WARP, Array, Value, array_of
 from pipegen.emulator.ptx.ir import Instruction, Vector
 
@@ -41,8 +41,12 @@ def _matrix(c: Emitter, i: Instruction) -> None:
             return
         c.assign(Vector(items), f"{name}(w, {c.address(a)}, {count}, {trans}, mask, {c.at})")
     else:
+        if c.sync_only:
+            run = c.use("stmatrix_run", store_run)
+            c.line_of_run(run, c.address(a), f"{count}, mask, {c.at}")
+            return
         name = c.use("stmatrix", store)
-        values = "()" if c.sync_only else c.value(Vector(items))
+        values = c.value(Vector(items))
         c.line(f"{name}(w, {c.address(a)}, {values}, {count}, {trans}, mask, {c.at})")
 
 
@@ -76,14 +80,19 @@ def store(
     conflict = cta.shadow.write(rows, w.agent, int(w.clock[GENERIC, w.agent]), w.clock, at)
     if conflict:
         w.machine.race(w, cta, conflict, at, "writes")
-    if w.machine.sync_only:
-        cta.leave_out(rows)
-        return
     words = np.stack([array_of(value, 32) for value in data])
     tiles = words.view(np.uint16).reshape(count, 8, 8)
     if trans:
         tiles = np.ascontiguousarray(tiles.transpose(0, 2, 1))
     cta.rows[rows] = tiles.reshape(8 * count, 8).view(np.uint8)
+
+
+def store_run(w: "Warp", addresses: list[Value], count: int, mask: int, at: int) -> None:
+    """Note `stmatrix` one after the other whose data is left out."""
+    if mask != FULL:
+        w.report("lanes-disagree", "a matrix load or store that not all lanes execute", at)
+    # Each of the first lanes gives the address of one row of 16 B.
+    write_run(w, [array_of(a, 32) for a in addresses], 16, (1 << 8 * count) - 1, at)
 
 
 def load(w: "Warp", address: Value, count: int, trans: bool, mask: int, at: int) -> Array:

@@ -9,8 +9,10 @@ completes: at the wait for it at the latest. Its results are arrays that are fil
 then the accumulator registers hold a poison pattern.
 """
 
+import functools
 import itertools
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 _KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
 POISON = 0x7FED_DEAD  # NaN as f32, and in both halves as bf16
-_NOTHING = np.zeros((0, WARP), np.uint32)
 
 
 class Shape:
@@ -62,6 +63,9 @@ def _sign(value: int) -> int:
     return -1 if value in (-1, FULL) else 1
 
 
+Operands = tuple[tuple[Shape, int | None, int], ...]
+
+
 class Multiplication:
     """One wgmma.mma_async of a warpgroup: what its warps gave so far."""
 
@@ -71,6 +75,7 @@ class Multiplication:
         self.a: Any = None
         self.fragments: list[tuple[Value, ...]] = []
         self.b = 0
+        self.operands: Operands = ()  # of a run without data: (shape, A or None, B) of each
         self.accumulate = False
         self.inputs: list[Any] = []
         self.outputs: list[Array] = []
@@ -111,20 +116,19 @@ def _emit_mma(c: Emitter, i: Instruction) -> None:
     d, a, b, scale, *_ = i.operands
     if not isinstance(d, Vector) or len(d.items) != shape.registers:
         raise c.unknown("a wgmma with accumulators that do not fit its shape")
-    name = c.use("wgmma_mma", multiply)
     constant = c.use(f"wgmma_shape_{c.at}", shape)
-    accumulators = "()" if c.sync_only else c.value(d)
     operand = c.value(a) if shape.a_in_registers else c.value(a, 64)
-    if shape.a_in_registers and c.sync_only:
-        operand = "()"
-    call = (
-        f"{name}(w, {constant}, {accumulators}, {operand}, {c.value(b, 64)}, "
-        f"{c.predicate(scale)}, mask, {c.at})"
-    )
     if c.sync_only:
-        c.line(call)
-    else:
-        c.assign(d, call)
+        operand = "None" if shape.a_in_registers else operand
+        item = f"({constant}, {operand}, {c.value(b, 64)})"
+        c.line_of_run(c.use("wgmma_run", multiply_run), item, f"mask, {c.at}")
+        return
+    name = c.use("wgmma_mma", multiply)
+    c.assign(
+        d,
+        f"{name}(w, {constant}, {c.value(d)}, {operand}, {c.value(b, 64)}, "
+        f"{c.predicate(scale)}, mask, {c.at})",
+    )
 
 
 def multiply(
@@ -149,11 +153,9 @@ def multiply(
         group.operations.append(Multiplication(shape, at))
     operation = group.operations[index]
     operation.warps.append(w)
-    output = _NOTHING
-    if not w.machine.sync_only:
-        output = np.full((shape.registers, WARP), POISON, np.uint32)
-        operation.outputs.append(output)
-        operation.inputs.append(_together(accumulators))
+    output = np.full((shape.registers, WARP), POISON, np.uint32)
+    operation.outputs.append(output)
+    operation.inputs.append(_together(accumulators))
     operation.fragments.append(a if shape.a_in_registers else ())
     if len(operation.warps) == 1:
         operation.accumulate = bool(scale)
@@ -162,8 +164,34 @@ def multiply(
     elif operation.at != at or operation.b != uniform(b, mask):
         w.report("lanes-disagree", "the warps of a warpgroup give wgmma different operands", at)
     if len(operation.warps) == _size(w):
-        _start(w, group, operation, number)
+        _issue(w, group, operation, number, _places)
     return output
+
+
+def multiply_run(
+    w: "Warp", items: list[tuple[Shape, Value | None, Value]], mask: int, at: int
+) -> None:
+    """Issue several of which only the operands' places matter: as one operation."""
+    if mask != FULL:
+        w.report("lanes-disagree", "a wgmma that not all lanes execute", at)
+    group = _group(w)
+    number = group.issued[w.number % 4]
+    group.issued[w.number % 4] += 1
+    w.wgmma_issued = number + 1
+    index = number - group.first
+    if index == len(group.operations):
+        group.operations.append(Multiplication(items[0][0], at))
+    operation = group.operations[index]
+    operation.warps.append(w)
+    operands = tuple(
+        (shape, None if a is None else uniform(a, mask), uniform(b, mask)) for shape, a, b in items
+    )
+    if len(operation.warps) == 1:
+        operation.operands = operands
+    elif operation.at != at or operation.operands != operands:
+        w.report("lanes-disagree", "the warps of a warpgroup give wgmma different operands", at)
+    if len(operation.warps) == _size(w):
+        _issue(w, group, operation, number, _places_of_run)
 
 
 def _together(accumulators: tuple[Value, ...]) -> Any:
@@ -198,26 +226,25 @@ def _group(w: "Warp") -> Group:
     return found
 
 
-def _start(w: "Warp", group: Group, operation: Multiplication, number: int) -> None:
+def _issue(
+    w: "Warp",
+    group: Group,
+    operation: Multiplication,
+    number: int,
+    places: Callable[[Multiplication], Sequence[Any]],
+) -> None:
     """All warps have issued it: check what it reads, and let waiters go on."""
-    shape = operation.shape
     clock = w.clock
     if any(warp is not w for warp in operation.warps):
         clock = np.maximum.reduce([warp.clock for warp in operation.warps])
     try:
-        where_b = descriptor(operation.b, False)
-        operation.rows_b = rows_of(where_b, shape.n, shape.k, shape.item, shape.b_k_major)
-        if operation.a is not None:
-            where_a = descriptor(operation.a, False)
-            operation.rows_a = rows_of(where_a, 64, shape.k, shape.item, shape.a_k_major)
+        found = places(operation)
     except DescriptorError as error:
         instruction = w.machine.program.instructions[operation.at]
         raise PtxError(str(error), instruction.line) from error
-    for rows in (operation.rows_a, operation.rows_b):
-        if rows is None:
-            continue
-        where = rows.reshape(-1)
-        if int(where.max()) >= len(w.cta.rows):
+    for where in found:
+        last = where.stop - 1 if isinstance(where, slice) else int(where.max())
+        if last >= len(w.cta.rows):
             w.report("out-of-bounds", "a wgmma operand outside shared memory", operation.at)
             operation.rows_a = operation.rows_b = None
             operation.done = True
@@ -232,6 +259,42 @@ def _start(w: "Warp", group: Group, operation: Multiplication, number: int) -> N
             w.machine.wake(warp)
     if w.machine.eager():
         _complete(w, group, number + 1)
+
+
+def _places(operation: Multiplication) -> Sequence[Any]:
+    """The rows of shared memory that A and B lie in."""
+    shape = operation.shape
+    operation.rows_b = _rows_of_b(shape, operation.b)
+    if operation.a is None:
+        return [operation.rows_b.reshape(-1)]
+    operation.rows_a = _rows_of_a(shape, operation.a)
+    return [operation.rows_a.reshape(-1), operation.rows_b.reshape(-1)]
+
+
+def _rows_of_a(shape: Shape, a: int) -> Array:
+    return rows_of(descriptor(a, False), 64, shape.k, shape.item, shape.a_k_major)
+
+
+def _rows_of_b(shape: Shape, b: int) -> Array:
+    return rows_of(descriptor(b, False), shape.n, shape.k, shape.item, shape.b_k_major)
+
+
+def _places_of_run(operation: Multiplication) -> Sequence[Any]:
+    return _rows_of_run(operation.operands)
+
+
+@functools.lru_cache(maxsize=4096)
+def _rows_of_run(operands: Operands) -> Sequence[Any]:
+    """The rows of all A, and of all B, each once; as slices, where they lie side by side."""
+    found = []
+    tables = [[_rows_of_a(shape, a) for shape, a, _ in operands if a is not None]]
+    tables.append([_rows_of_b(shape, b) for shape, _, b in operands])
+    for table in tables:
+        if table:
+            rows = np.unique(np.concatenate([each.reshape(-1) for each in table]))
+            start, end = int(rows[0]), int(rows[-1]) + 1
+            found.append(slice(start, end) if end - start == len(rows) else rows)
+    return found
 
 
 def wait(w: "Warp", n: int) -> bool:
@@ -267,9 +330,9 @@ def _complete(w: "Warp", group: Group, until: int) -> None:
 
 def _compute(w: "Warp", operation: Multiplication) -> None:
     shape = operation.shape
-    order = np.argsort([warp.number for warp in operation.warps])
     if w.machine.sync_only:
         return
+    order = np.argsort([warp.number for warp in operation.warps])
     if operation.rows_b is None:
         for output in operation.outputs:
             output[:] = 0

@@ -32,6 +32,9 @@ class Names(Protocol):
     def register(self, name: str) -> Register | None:
         """The register of this name, or None."""
 
+    def vector(self, name: str) -> Vector | None:
+        """The elements of a vector of registers, None if there is none of this name."""
+
     def label(self, name: str) -> str:
         """A label's name, unique among all scopes."""
 
@@ -93,8 +96,8 @@ class Operands:
         if match := _NAME.match(self.text, self.at):
             self.at = match.end()
             name = match[0]
-            register = self.body.register(name)
-            return register if register is not None else Symbol(self.body.label(name))
+            found = self.body.register(name) or self.body.vector(name)
+            return found if found is not None else Symbol(self.body.label(name))
         raise self._error("an operand that the reader does not know")
 
     def _expression(self) -> Operand:

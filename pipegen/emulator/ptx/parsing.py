@@ -23,13 +23,14 @@ from pipegen.emulator.ptx.ir import (
     Register,
     SharedVariable,
     Symbol,
+    Vector,
 )
 from pipegen.emulator.ptx.operands import Operands
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)\s*")
 _ALIGN = re.compile(r"\.align\s+(\d+)")
-_REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\.(\w+)\s+([\w$%]+)\s*(?:\[(\d*)\])?\s*$")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _TARGETS = re.compile(r"\.branchtargets\s+(.*)", re.DOTALL)
@@ -167,6 +168,7 @@ class _Scope:
     named: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, str] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
+    vectors: dict[str, int] = field(default_factory=dict)  # name -> how many elements
 
 
 class _Body:
@@ -244,7 +246,7 @@ class _Body:
     def _statement(self, text: str) -> None:
         text = text.strip()
         if match := _REG.match(text):
-            self._declare(match[1], match[2])
+            self._declare(match[2], match[3], int(match[1] or 0))
         elif text.startswith(".pragma"):
             return
         elif text.startswith(".shared"):
@@ -291,8 +293,12 @@ class _Body:
         made = Instruction(parts, operands, self.line, guard, location=self._location)
         self.items.append(made)
 
-    def _declare(self, kind: str, names: str) -> None:
+    def _declare(self, kind: str, names: str, elements: int) -> None:
         scope = self._scopes[-1]
+        if elements:
+            vectors = dict.fromkeys((part.strip() for part in names.split(",")), elements)
+            scope.vectors |= vectors
+            names = ", ".join(f"{v}.{axis}" for v in vectors for axis in "xyzw"[:elements])
         for name in (part.strip() for part in names.split(",")):
             if name.endswith(">"):
                 scope.ranges[name[: name.index("<")]] = kind
@@ -312,6 +318,12 @@ class _Body:
                     self.registers.append(found)
                 return found
         return None
+
+    def vector(self, name: str) -> Vector | None:
+        """The elements of a vector that is declared as one."""
+        count = next((s.vectors[name] for s in reversed(self._scopes) if name in s.vectors), 0)
+        elements = [self.register(f"{name}.{axis}") for axis in "xyzw"[:count]]
+        return Vector(tuple(each for each in elements if each is not None)) if count else None
 
     def _instruction(self, text: str) -> Instruction:
         guard: Register | None = None
