@@ -47,7 +47,7 @@ def said_of(role: RoleNode) -> str:
 
 def size_of(numbers: Numbers, ring: Ring) -> str:
     """`4 x 16384 B a tile`"""
-    size = f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B, {numbers.every(ring)}"
+    size = f"{numbers.stages(ring)} x {numbers.stage_words(ring)}, {numbers.every(ring)}"
     return f"{size}{special(ring)}"
 
 
@@ -134,7 +134,7 @@ def _arrow(
         'stroke="#333" marker-end="url(#tip)"/>',
         f'<text x="{middle[0]}" y="{y}" text-anchor="middle">{escape(ring.name)}</text>',
         f'<text x="{middle[0]}" y="{y + 20}" text-anchor="middle" font-size="10" fill="#555">'
-        f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B {numbers.every(ring)}"
+        f"{numbers.stages(ring)} x {numbers.stage_words(ring)} {numbers.every(ring)}"
         f"{escape(special(ring))}</text>",
     ]
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that templates/cute/custom_multiply.py.j2 puts into its text, beyond the numbers."""
+"""The words that templates/cute/custom_multiply.py.j2 puts into its text, beyond the numbers.
+
+What those of tcgen05 have beside them is in `umma_template`.
+"""
 
 import textwrap
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES
 from pipegen.planning.custom.code import field_of, upper
-from pipegen.planning.custom.graph import Part, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, Ring, RoleNode
 from pipegen.planning.custom.product_bodies import product_bodies_of, product_expected
 from pipegen.planning.custom.product_code import block_shape, role_lines
 from pipegen.planning.custom.product_numbers import ProductNumbers, swizzle_of
@@ -20,6 +23,8 @@ from pipegen.planning.custom.template import (
     listing_of_shapes,
     size_words,
 )
+from pipegen.planning.custom.umma_code import umma_role_lines
+from pipegen.planning.custom.umma_numbers import UmmaNumbers
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
 
@@ -248,12 +253,11 @@ def mma_values(numbers: ProductNumbers, role: RoleNode) -> dict[str, Any]:
     product = product_of(role)
     if product is None:
         raise ValueError(f"rule PG278 lets no such role pass: {role}")
+    warps = f", {upper(role.name)}_WARPS" if role.kind == WGMMA else ""
     return {
         "name": f"{role.name}_mma",
-        "upper": upper(role.name),
-        "dtype": DTYPE[product.a.part.dtype].cutlass,
-        "columns": f"TILE_{product.columns}",
-        "k": numbers.mma_k(product),
+        "arguments": f"cutlass.{DTYPE[product.a.part.dtype].cutlass}, TILE_{product.columns}, "
+        f"{numbers.mma_k(product)}{warps}",
     }
 
 
@@ -271,9 +275,18 @@ def role_values(numbers: ProductNumbers, role: RoleNode, index: int) -> dict[str
         "branch": "else:" if final and index else f"{'elif' if index else 'if'} {test}:",
         "banner": f"# ---- {role.name} ".ljust(BANNER_END, "-"),
         "described": column(role.name, f"{warps:<15} {product_does(numbers, role)}"),
-        "lines": role_lines(numbers, role),
+        "lines": lines_of(numbers, role),
         "timeline": column(role.name, timeline(numbers, role)),
     }
+
+
+def lines_of(numbers: ProductNumbers, role: RoleNode) -> list[str]:
+    """All lines of a role's branch, of either kind of tensor core."""
+    return (
+        umma_role_lines(numbers, role)
+        if isinstance(numbers, UmmaNumbers)
+        else role_lines(numbers, role)
+    )
 
 
 def product_does(numbers: ProductNumbers, role: RoleNode) -> str:
@@ -283,9 +296,9 @@ def product_does(numbers: ProductNumbers, role: RoleNode) -> str:
     product = product_of(role)
     if product is not None:
         a, b = field_of(product.a.ring, product.a.part), field_of(product.b.ring, product.b.part)
+        each = "tcgen05" if role.kind == UMMA else "a wgmma group"
         return (
-            f"multiplies: {a} @ {b}.T -> {', '.join(gives)}, a wgmma group at each step of "
-            f"{product.over}"
+            f"multiplies: {a} @ {b}.T -> {', '.join(gives)}, {each} at each step of {product.over}"
         )
     verb = {"tma": "loads by TMA", "tma_store": "stores by TMA"}.get(role.kind, "computes")
     return f"{verb}: {', '.join(takes)} -> {', '.join(gives)}, {numbers.every(role)}"
@@ -329,7 +342,7 @@ def ring_values(numbers: ProductNumbers, ring: Ring, cls: str) -> dict[str, Any]
         f"{numbers.empty_count(ring)} arrives",
         "tx": [{"bytes": tx_count, "formula": tx_formula(numbers, ring)}] if tx_count else [],
         "alignment": numbers.buffer_alignment(ring),
-        "buffers": [buffer_values(numbers, ring, part) for part in ring.parts],
+        "buffers": [buffer_values(numbers, ring, p) for p in ring.parts if not ring.in_tmem],
     }
 
 
