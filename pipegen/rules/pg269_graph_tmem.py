@@ -47,7 +47,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     seen: set[str] = set()
     for role in graph.roles:
         product = product_of(role)
-        if role.kind == UMMA and product is not None:
+        if role.kind == UMMA and product is not None and not role.from_tmem:
             for problem in _tile(numbers, role, product):
                 if problem.key not in seen:
                     yield problem
@@ -79,7 +79,7 @@ def _tile(numbers: UmmaNumbers, role: RoleNode, product: Product) -> Iterator[Pr
     fitting = [size // DTYPE[product.a.part.dtype].bytes for size in ROW_BYTES]
     if over not in fitting:
         yield Problem(
-            f"a row of what {role.name} sums over is {listing(ROW_BYTES)} bytes, one swizzle or two",
+            f"a row of what {role.name} sums over is {listing(ROW_BYTES)} bytes, as swizzles are",
             f"tile.{product.over.lower()}",
             over,
             listing(fitting),
@@ -91,8 +91,12 @@ def _columns(numbers: UmmaNumbers) -> Iterator[Problem]:
     used = numbers.used_columns
     if used <= TMEM_COLUMNS_MAX:
         return
-    said = " + ".join(f"{r.name} {numbers.stages(r)} * {numbers.columns(r)}" for r in numbers.sums)
-    widest = max(numbers.sums, key=lambda r: (r.stages is not None, numbers.columns(r)))
+    said = " + ".join(
+        f"{r.name} {numbers.stages(r)} * {numbers.columns(r)}" for r in numbers.accumulator_rings
+    )
+    widest = max(
+        numbers.accumulator_rings, key=lambda r: (r.stages is not None, numbers.columns(r))
+    )
     stages, columns = numbers.stages(widest), numbers.columns(widest)
     left = (TMEM_COLUMNS_MAX - used + stages * columns) // columns
     key, value, nearest = f"pipeline.{widest.name}.stages", stages, str(left)

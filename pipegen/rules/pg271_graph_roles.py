@@ -77,8 +77,8 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
     wanted = kind if kind in (*MOVERS, UMMA) else "thread"
     if ring.producer != wanted:
         yield _wrong_kind(description, ring, "producer", ring.producer, wanted)
-    elif ring.consumer not in ("thread", WGMMA, UMMA):
-        yield _wrong_kind(description, ring, "consumer", ring.consumer, "thread")
+    elif ring.consumer not in (reads := _consumers(graph, ring)):
+        yield _wrong_kind(description, ring, "consumer", ring.consumer, reads[0])
     if kind == "tma" and len(ring.sources) > 1:
         numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
         sizes = {
@@ -94,6 +94,12 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
                 "tiles of the same bytes, or a ring for each source",
                 f'"{ring.sources[0]} -> {", ".join(ring.targets)}"',
             )
+
+
+def _consumers(graph: Graph, ring: Ring) -> tuple[str, ...]:
+    """What the consumer of a ring may be called; threads are those that issue wgmma."""
+    umma = any(graph.role(target).kind == UMMA for target in ring.targets)
+    return (UMMA,) if umma else ("thread", WGMMA)
 
 
 def _wrong_kind(
@@ -119,7 +125,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
             '"thread"',
             '"thread"',
         )
-    elif role.kind == "tma_store" and not _stores_one(role):
+    elif role.kind == "tma_store" and not role.from_tmem and not _stores_one(role):
         yield Problem(
             "it stores the tiles of one ring, as they are, to one matrix of their type; "
             f"{role.name} {_ends(role)}",

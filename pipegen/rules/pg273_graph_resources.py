@@ -124,7 +124,7 @@ def _stages(numbers: Numbers) -> Iterator[Problem]:
 
 
 def _smem(numbers: Numbers) -> Iterator[Problem]:
-    rings = numbers.graph.rings
+    rings = [ring for ring in numbers.graph.rings if not ring.in_tmem]
     smallest = numbers.total(max(1, numbers.auto_stages))
     if smallest <= numbers.capacity:
         return

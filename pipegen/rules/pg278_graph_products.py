@@ -222,10 +222,12 @@ def _product(graph: Graph, role: RoleNode) -> Iterator[Problem]:
         )
         return
     for operand in (product.a, product.b):
-        if operand.part.dtype not in OPERANDS:
-            yield _operand_type(graph, role.kind, operand.ring.name, operand.part.name, operand.part.dtype)
+        if operand.part.dtype not in OPERANDS and not operand.ring.in_tmem:
+            yield _operand_type(
+                graph, role.kind, operand.ring.name, operand.part.name, operand.part.dtype
+            )
             return
-    if product.a.part.dtype != product.b.part.dtype:
+    if product.a.part.dtype != product.b.part.dtype and not role.from_tmem:
         yield Problem(
             f"{product.a.part.name} is {product.a.part.dtype} and {product.b.part.name} "
             f"{product.b.part.dtype}; {role.kind} multiplies two of one type",

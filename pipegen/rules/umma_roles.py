@@ -86,8 +86,8 @@ def _shared(graph: Graph, role: RoleNode) -> Iterator[Problem]:
         others = [name for name in ring.targets if graph.role(name).kind != UMMA]
         if others:
             yield Problem(
-                f"{role.name} releases a stage of {ring.name} by tcgen05.commit, {others[0]} by its "
-                "threads",
+                f"{role.name} releases a stage of {ring.name} by tcgen05.commit, "
+                f"{others[0]} by its threads",
                 f"pipeline.{ring.name}.edge",
                 ring.edge,
                 "a ring for each of them",
@@ -103,8 +103,8 @@ def _places(role: RoleNode) -> Iterator[Problem]:
         for part in parts:
             if not {*part.dims} <= {*symbols}:
                 yield Problem(
-                    f"a thread of {role.name} has a row of {', '.join(symbols)}, and {part.name} is "
-                    f"({', '.join(part.dims)})",
+                    f"a thread of {role.name} has a row of {', '.join(symbols)}, and "
+                    f"{part.name} is ({', '.join(part.dims)})",
                     f"tensor.{part.name}.{key}",
                     role.name,
                     f"a role of kind tma, or another shape: {', '.join(symbols)} or one of them",

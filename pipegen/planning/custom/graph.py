@@ -110,7 +110,12 @@ class RoleNode:
 
     @property
     def sums(self) -> tuple[Ring, ...]:
-        """The rings of accumulators in TMEM that the role reads."""
+        """The rings of accumulators that a role of threads takes from TMEM; no other kind can."""
+        return self.from_tmem if self.kind == "thread" else ()
+
+    @property
+    def from_tmem(self) -> tuple[Ring, ...]:
+        """The role's inputs whose stages are accumulators in TMEM."""
         return tuple(ring for ring in self.inputs if ring.in_tmem)
 
     @property

@@ -250,6 +250,10 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
             numbers.empty_count(ring),
             "arrivals",
             " + ".join(str(role.warps) for role in targets),
-            "a tcgen05.commit each" if ring.consumer == UMMA else "one lane of each warp that releases",
+            (
+                "a tcgen05.commit each"
+                if ring.consumer == UMMA
+                else "one lane of each warp that releases"
+            ),
         ),
     ]

@@ -123,7 +123,9 @@ def numbers_of(given: KernelDescription, numbers: ProductNumbers) -> tuple[Numbe
             ]
     warps = " + ".join(str(role.warps) for role in graph.roles)
     tiles = " + ".join(
-        f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}" for ring in graph.rings
+        f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}"
+        for ring in graph.rings
+        if not ring.in_tmem
     )
     rest = numbers.smem_bytes - sum(
         numbers.stages(ring) * numbers.stage_bytes(ring) for ring in graph.rings

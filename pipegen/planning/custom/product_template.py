@@ -143,13 +143,15 @@ def product_values(
     }
 
 
-def walks(rows: str, columns: str, nest: tuple[str, ...]) -> list[str]:
+def walks(
+    rows: str, columns: str, nest: tuple[str, ...], where: str = "SMEM", more: str = ""
+) -> list[str]:
     """The docstring's sentence about the loops."""
     inner = ", and within it over ".join(f"{symbol} in steps of TILE_{symbol}" for symbol in nest)
     text = (
         f"A CTA takes tiles of TILE_M x TILE_{columns} of the result, one after the other, and for "
-        f"each walks over {inner}. Every role has its own loops; rings of SMEM stages connect the "
-        "roles, each filled as often as its tiles change. What a role computes is its body, a "
+        f"each walks over {inner}. Every role has its own loops; rings of {where} stages connect "
+        "the roles, each filled as often as its tiles change. What a role computes is its body, a "
         'function under "Yours": replacing it never touches the protocol.'
     )
     if len(nest) > 1:
@@ -157,7 +159,7 @@ def walks(rows: str, columns: str, nest: tuple[str, ...]) -> list[str]:
             f" The first product is computed anew for each tile of {columns}: that is wasted work "
             f"where there are many."
         )
-    return textwrap.wrap(text, WIDTH + 2)
+    return textwrap.wrap(text + more, WIDTH + 2)
 
 
 def tolerance(numbers: ProductNumbers) -> str:
@@ -325,7 +327,10 @@ def timeline(numbers: ProductNumbers, role: RoleNode) -> str:
 
 def ring_values(numbers: ProductNumbers, ring: Ring, cls: str) -> dict[str, Any]:
     """A ring's constants, storage, and construction."""
-    full = f"{numbers.full_count(ring)} arrives"
+    full, empty = f"{numbers.full_count(ring)} arrives", f"{numbers.empty_count(ring)} arrives"
+    full = "1 commit" if ring.in_tmem else full
+    if ring.consumer == UMMA:
+        empty = f"{numbers.empty_count(ring)} commit{'s' * (len(ring.targets) > 1)}"
     tx_count = numbers.tx_count(ring)
     if tx_count:
         full = f"{numbers.full_count(ring)} x {tx_count} B"
@@ -338,8 +343,7 @@ def ring_values(numbers: ProductNumbers, ring: Ring, cls: str) -> dict[str, Any]
         "stages": numbers.stages(ring),
         "full": numbers.full_count(ring),
         "empty": numbers.empty_count(ring),
-        "row": f"{ring.name:<20} {cls:<17} {numbers.stages(ring):<7} {full:<16} "
-        f"{numbers.empty_count(ring)} arrives",
+        "row": f"{ring.name:<20} {cls:<17} {numbers.stages(ring):<7} {full:<16} {empty}",
         "tx": [{"bytes": tx_count, "formula": tx_formula(numbers, ring)}] if tx_count else [],
         "alignment": numbers.buffer_alignment(ring),
         "buffers": [buffer_values(numbers, ring, p) for p in ring.parts if not ring.in_tmem],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom graphs that multiply: their loops, and what each role that multiplies does. Pure functions.
+"""Custom graphs that multiply: their loops, and what their tensor cores do. Pure functions.
 
 A product is A (M, c) times B (s, c), both with the symbol c that is summed over last; the result is
 (M, s). x (M, K) and w (N, K) give (M, N); that and v (P, N) give (M, P). A CTA takes one tile of

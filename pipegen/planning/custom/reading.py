@@ -273,9 +273,9 @@ def read_graph(description: KernelDescription) -> Graph | None:
 def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
     """The roles in the order of their warps.
 
-    Those that compute come first, so that they begin at a multiple of four warps, and those that
-    wgmma's sums are in, or that read umma's, before them; groups that take turns stand side by side, so that a warp's place says
-    whose turn is its own.
+    Those that compute come first, so that they begin at a multiple of four warps, and before the
+    others those of wgmma, or those that take umma's sums from TMEM; groups that take turns stand
+    side by side, so that a warp's place says whose turn is its own.
     """
     first: dict[str, int] = {}
     for index, role in enumerate(roles):

@@ -12,9 +12,13 @@ def reader_body(role: RoleNode, given: list[str]) -> Body:
     names = [f"{name}: cute.Tensor" for name in arguments_of(role)]
     words = [
         *(_taken(ring, part) for ring in role.inputs for part in ring.parts),
-        *(f"{part.name}: ({', '.join(part.dims)}) in GMEM" for part in role.reads),
-        *(f"{field_of(r, part)}: the stage to fill" for r in role.outputs for part in r.parts),
-        *(f"{part.name}: ({', '.join(part.dims)}) in GMEM, to store to" for part in role.writes),
+        *(f"{p.name}: ({', '.join(p.dims)}) in GMEM, by load_row" for p in role.reads),
+        *(
+            f"{field_of(r, part)}: the stage to fill, by store_piece"
+            for r in role.outputs
+            for part in r.parts
+        ),
+        *(f"{p.name}: ({', '.join(p.dims)}) in GMEM, by store_row" for p in role.writes),
     ]
     if role.reads or role.writes:
         names += ["row: cutlass.Int32", "column: cutlass.Int32"]
@@ -35,7 +39,7 @@ def reader_body(role: RoleNode, given: list[str]) -> Body:
 
 def _taken(ring: Ring, part: Part) -> str:
     held = f"{part.name}, " if part.name != ring.name else ""
-    where = "TMEM" if ring.in_tmem else "SMEM"
+    where = "TMEM, by load_sums" if ring.in_tmem else "SMEM, by load_piece"
     return f"{field_of(ring, part)}: a stage, {held}{block_shape(part)} {part.dtype} in {where}"
 
 

@@ -132,7 +132,12 @@ def _reader(numbers: UmmaNumbers, role: RoleNode) -> list[str]:
         *(line for ring in role.outputs for line in commit(numbers.graph, ring)),
         *returns(depth),
     ]
-    return [*setup, *nested(numbers, role, step, waits, returns), *_free(allocates), *tails_of(role)]
+    return [
+        *setup,
+        *nested(numbers, role, step, waits, returns),
+        *_free(allocates),
+        *tails_of(role),
+    ]
 
 
 def _free(allocates: bool) -> list[str]:

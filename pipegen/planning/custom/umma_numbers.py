@@ -31,7 +31,7 @@ class UmmaNumbers(ProductNumbers):
         return TMEM_BARRIERS
 
     @property
-    def sums(self) -> tuple[Ring, ...]:
+    def accumulator_rings(self) -> tuple[Ring, ...]:
         """The rings of accumulators in TMEM."""
         return tuple(ring for ring in self.graph.rings if ring.in_tmem)
 
@@ -63,13 +63,13 @@ class UmmaNumbers(ProductNumbers):
 
     def first_column(self, ring: Ring) -> int:
         """Where a ring's accumulators begin."""
-        before = self.sums[: self.sums.index(ring)]
+        before = self.accumulator_rings[: self.accumulator_rings.index(ring)]
         return sum(self.stages(each) * self.columns(each) for each in before)
 
     @property
     def used_columns(self) -> int:
         """TMEM columns of all accumulators."""
-        return sum(self.stages(ring) * self.columns(ring) for ring in self.sums)
+        return sum(self.stages(ring) * self.columns(ring) for ring in self.accumulator_rings)
 
     @property
     def tmem_columns(self) -> int:
@@ -80,7 +80,9 @@ class UmmaNumbers(ProductNumbers):
         """Accumulators of a ring: ACCUMULATORS, or one where TMEM has no room for so many."""
         if ring.stages is not None:
             return ring.stages
-        most = sum((each.stages or ACCUMULATORS) * self.columns(each) for each in self.sums)
+        most = sum(
+            (each.stages or ACCUMULATORS) * self.columns(each) for each in self.accumulator_rings
+        )
         return ACCUMULATORS if most <= TMEM_COLUMNS_MAX else 1
 
     def stages_with(self, ring: Ring, auto_stages: int) -> int:
@@ -127,7 +129,7 @@ class UmmaNumbers(ProductNumbers):
         """Columns of a row that a thread takes from TMEM at a time."""
         held = min((self.held_registers(role) for role in self.readers), default=WIDE_REGISTERS)
         widest = WIDE_PIECE if held >= WIDE_REGISTERS else NARROW_PIECE
-        return math.gcd(widest, *(self.columns(ring) for ring in self.sums))
+        return math.gcd(widest, *(self.columns(ring) for ring in self.accumulator_rings))
 
     def loop(self, role: RoleNode, depth: int, count: int) -> list[Step]:
         """One pass of a role; one that multiplies has an accumulator open over the steps of a sum.

@@ -58,7 +58,7 @@ def _counted(
 ) -> tuple[Number, ...]:
     """The numbers of the graph, with why a ring has so many accumulators."""
     why = f"{ACCUMULATORS}: one fills while the other is read; 1 where TMEM has no more"
-    names = {f"{ring.name}_stages": ring.name for ring in numbers.sums}
+    names = {f"{ring.name}_stages": ring.name for ring in numbers.accumulator_rings}
     return tuple(
         (
             replace(each, formula=stages_or_given(given, names[each.name], why))
@@ -71,7 +71,9 @@ def _counted(
 
 def tmem_numbers(numbers: UmmaNumbers) -> tuple[Number, ...]:
     """TMEM, and who meets around it."""
-    used = " + ".join(f"{numbers.stages(r)} * {numbers.columns(r)}" for r in numbers.sums)
+    used = " + ".join(
+        f"{numbers.stages(r)} * {numbers.columns(r)}" for r in numbers.accumulator_rings
+    )
     return (
         Number(
             "tmem_columns",
@@ -95,4 +97,3 @@ def tmem_numbers(numbers: UmmaNumbers) -> tuple[Number, ...]:
             "that meet when TMEM has been allocated",
         ),
     )
-

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that templates/cute/custom_multiply_sm100.py.j2 has beyond those of `product_template`."""
+"""The words of templates/cute/custom_multiply_sm100.py.j2 beyond those of `product_template`."""
 
+import textwrap
 from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP
 from pipegen.planning.custom.code import upper
 from pipegen.planning.custom.graph import UMMA, Ring
-from pipegen.planning.custom.product_template import product_values
+from pipegen.planning.custom.product_template import product_values, walks
+from pipegen.planning.custom.products import results
+from pipegen.planning.custom.template import WIDTH
 from pipegen.planning.custom.umma_numbers import UmmaNumbers
+
+NEVER_RUN = " Compiled and emulated, never run: no Blackwell GPU was at hand when this was written."
 
 
 def umma_values(
@@ -24,6 +29,7 @@ def umma_values(
     issuers = f"{WARP} * {len(issue)}" if len(issue) > 1 else f"{WARP}"
     return {
         **values,
+        "walks": walks(*results(graph), numbers.nest, "SMEM and TMEM", NEVER_RUN),
         "sharing": [each for each in values["sharing"] if each["upper"] not in map(_upper, issue)],
         "uses_parts": bool(sharers),
         "uses_slabs": any(
@@ -35,8 +41,8 @@ def umma_values(
         "uses_pieces": any(not ring.in_tmem for ring in touched),
         "uses_load_row": any(role.reads for role in readers),
         "uses_store_row": any(role.writes for role in readers),
-        "accumulators": [accumulator_values(numbers, ring) for ring in numbers.sums],
-        "accumulators_said": f"{' and '.join(ring.name for ring in numbers.sums)}: the stages are",
+        "accumulators": [accumulator_values(numbers, ring) for ring in numbers.accumulator_rings],
+        "accumulators_said": textwrap.wrap(tmem_words(numbers), WIDTH),
         "piece": numbers.piece,
         "tmem_threads": numbers.tmem_threads,
         "tmem_formula": f"{numbers.reader_threads} + {issuers}",
@@ -46,13 +52,30 @@ def umma_values(
     }
 
 
+def tmem_words(numbers: UmmaNumbers) -> str:
+    """The docstring's sentence about TMEM."""
+    rings = " and ".join(
+        f"{ring.name} is {_several(numbers.stages(ring))} of {numbers.columns(ring)} columns"
+        for ring in numbers.accumulator_rings
+    )
+    return (
+        f"{rings} of TMEM. {numbers.readers[0].name} allocates {numbers.tmem_columns} columns, and "
+        "frees them when all roles that take accumulators are through. Where another kernel holds "
+        "TMEM on the same SM, a CTA waits until enough of it is free."
+    )
+
+
+def _several(accumulators: int) -> str:
+    return f"{accumulators} accumulator{'s' * (accumulators > 1)}"
+
+
 def _upper(role: Any) -> str:
     return upper(role.name)
 
 
 def accumulator_values(numbers: UmmaNumbers, ring: Ring) -> dict[str, Any]:
     """A ring of accumulators: where in TMEM it begins, and whose MMAs write it."""
-    before = numbers.sums[: numbers.sums.index(ring)]
+    before = numbers.accumulator_rings[: numbers.accumulator_rings.index(ring)]
     sizes = " + ".join(f"{numbers.stages(each)} * {numbers.columns(each)}" for each in before)
     return {
         "name": ring.name,
