@@ -5,6 +5,7 @@
 
 One size each, at which its rings wrap, and asynchronous work that ends as late as is legal; what
 `pipegen verify` adds are more sizes and schedules. Needs no GPU. Exit code 1 if one is not right.
+What the file says of other modules stays, if it is of the same version of the DSL.
 """
 
 import argparse
@@ -50,6 +51,13 @@ def told(said: str, code: int) -> dict[str, Any]:
     }
 
 
+def merged(old: dict[str, Any], results: list[dict[str, Any]], dsl: str) -> list[dict[str, Any]]:
+    """These results, and the file's own of other modules; those of another DSL are dropped."""
+    kept = old.get("results", []) if old.get("nvidia-cutlass-dsl") == dsl else []
+    by_name = {each["module"]: each for each in (*kept, *results)}
+    return list(by_name.values())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="+", type=Path)
@@ -60,11 +68,13 @@ def main() -> int:
     for module in arguments.modules:
         results.append(emulate(module, arguments.limit))
         print("PASS" if results[-1]["passed"] else "FAIL", module.name, flush=True)
+    dsl = version("nvidia-cutlass-dsl")
+    old = json.loads(arguments.json.read_text("utf-8")) if arguments.json.exists() else {}
     report = {
         "command": "python benchmarks/emulated.py MODULE… --json benchmarks/emulated.json",
         "date": datetime.now(UTC).date().isoformat(),
-        "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"),
-        "results": results,
+        "nvidia-cutlass-dsl": dsl,
+        "results": merged(old, results, dsl),
     }
     arguments.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return 0 if all(result["passed"] for result in results) else 1
