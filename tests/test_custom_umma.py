@@ -282,3 +282,9 @@ def test_random_products_compile_with_the_planned_smem(tmp_path):
     assert done.returncode == 0, done.stderr
     compiled = dict(line.split() for line in done.stdout.splitlines())
     assert {name: int(size) for name, size in compiled.items()} == planned
+
+
+@pytest.mark.parametrize("name", ["PipelineTmaUmma", "PipelineAsyncUmma", "PipelineUmmaAsync"])
+def test_the_classes_know_the_role(name, pipegen):
+    said = " ".join(pipegen("explain", name).stdout.split())
+    assert "a role of kind umma is the umma end" in said
