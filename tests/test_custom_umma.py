@@ -30,7 +30,8 @@ GENERATED = Path(__file__).parent.parent / "generated" / "cute"
 PLAIN = GENERATED / "custom_sm100_multiply.toml"
 CONVERT = GENERATED / "custom_sm100_convert_multiply.toml"
 TWICE = GENERATED / "custom_sm100_multiply_twice.toml"
-EXAMPLES = (PLAIN, CONVERT, TWICE)
+BOTH = GENERATED / "custom_sm100_multiply_two_readers.toml"
+EXAMPLES = (PLAIN, CONVERT, TWICE, BOTH)
 DRAWN, COMPILED = 12, 2  # random graphs
 
 

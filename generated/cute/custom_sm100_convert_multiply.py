@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_100a
 # template: cute/custom_multiply_sm100.py.j2 039ee4b80f85
-# text: 56e3916fec4d
+# text: dfbb4a8cf582
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -177,7 +177,7 @@ TMEM_COLUMNS = 256  # 2 * 128
 PIECE = 32  # columns of its row that a thread has in registers at a time
 # Named barriers: who uses TMEM, and of those who read it. The others, from 3 on, are your bodies'.
 TMEM_BARRIER, TMEM_THREADS = 1, 160  # 128 + 32
-FREE_BARRIER, READER_THREADS = 2, 128  # 32 * EPILOGUE_WARPS
+FREE_BARRIER, READER_THREADS = 2, 128  # 32 * (4)
 
 
 @cute.struct
@@ -299,8 +299,9 @@ def store_piece(values: cute.TensorSSA, tile: cute.Tensor, piece: int, thread: c
 # ==== Yours: the bodies ==========================================================================
 @cute.jit
 def epilogue(scale: cute.Tensor, acc: cute.Tensor, done: cute.Tensor, thread: cutlass.Int32):
-    """Yours. EPILOGUE_WARPS warps; this is thread `thread`, with that row of the tile.
+    """Yours. EPILOGUE_WARPS warps; this is thread `thread` of them.
 
+    A thread has the row `thread` of the tile, PIECE columns at a time.
     scale: a stage, (1, TILE_N) f32 in SMEM, by load_piece
     acc: a stage, (TILE_M, TILE_N) f32 in TMEM, by load_sums
     done: the stage to fill, by store_piece
@@ -525,7 +526,7 @@ def custom_kernel(tma_x, tma_w, tma_scale, tma_out, multiply_mma, tiles_m, tiles
                 cute.copy(
                     tma_x.atom, x_tile, x_to[None, x_stage.index], tma_bar_ptr=x_stage.barrier
                 )
-                # No commit: the bytes complete the barrier, and PipelineTmaUmma's does not compile
+                # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
                 # (nvidia-cutlass-dsl 4.8.1).
                 w_stage = w_producer.acquire_and_advance()
                 w_tile = w_from[None, n, k]
@@ -563,7 +564,7 @@ def custom_kernel(tma_x, tma_w, tma_scale, tma_out, multiply_mma, tiles_m, tiles
                     acc_tile,
                     multiply_mma,
                 )
-                # Nobody waits here: the commit arrives once the MMAs so far have read the stage.
+                # Nobody waits here: the commits arrive when the MMAs so far are done.
                 x_stage.release()
                 wide_stage.release()
             # Arrives once all MMAs of the sum are done.

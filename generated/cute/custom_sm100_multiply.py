@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_100a
 # template: cute/custom_multiply_sm100.py.j2 039ee4b80f85
-# text: 81247ca7892f
+# text: 03afce3da52c
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -162,7 +162,7 @@ TMEM_COLUMNS = 256  # 2 * 128
 PIECE = 32  # columns of its row that a thread has in registers at a time
 # Named barriers: who uses TMEM, and of those who read it. The others, from 3 on, are your bodies'.
 TMEM_BARRIER, TMEM_THREADS = 1, 160  # 128 + 32
-FREE_BARRIER, READER_THREADS = 2, 128  # 32 * EPILOGUE_WARPS
+FREE_BARRIER, READER_THREADS = 2, 128  # 32 * (4)
 
 
 @cute.struct
@@ -278,8 +278,9 @@ def epilogue(
     column: cutlass.Int32,
     thread: cutlass.Int32,
 ):
-    """Yours. EPILOGUE_WARPS warps; this is thread `thread`, with that row of the tile.
+    """Yours. EPILOGUE_WARPS warps; this is thread `thread` of them.
 
+    A thread has the row `thread` of the tile, PIECE columns at a time.
     scale: a stage, (TILE_M, 1) f32 in SMEM, by load_piece
     acc: a stage, (TILE_M, TILE_N) f32 in TMEM, by load_sums
     bias: (N) in GMEM, by load_row
@@ -472,7 +473,7 @@ def custom_kernel(
                     xw_w_to[None, xw_stage.index],
                     tma_bar_ptr=xw_stage.barrier,
                 )
-                # No commit: the bytes complete the barrier, and PipelineTmaUmma's does not compile
+                # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
                 # (nvidia-cutlass-dsl 4.8.1).
         # Leaves no arrive pending: waits until every stage has been released.
         xw_producer.tail()
@@ -501,7 +502,7 @@ def custom_kernel(
                     acc_tile,
                     multiply_mma,
                 )
-                # Nobody waits here: the commit arrives once the MMAs so far have read the stage.
+                # Nobody waits here: the commits arrive when the MMAs so far are done.
                 xw_stage.release()
             # Arrives once all MMAs of the sum are done.
             acc_stage.commit()

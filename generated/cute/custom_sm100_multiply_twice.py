@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_100a
 # template: cute/custom_multiply_sm100.py.j2 039ee4b80f85
-# text: 8b7db6abf8fe
+# text: 4fafec07ecbf
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -165,7 +165,7 @@ TMEM_COLUMNS = 512  # 2 * 64 + 2 * 128
 PIECE = 32  # columns of its row that a thread has in registers at a time
 # Named barriers: who uses TMEM, and of those who read it. The others, from 3 on, are your bodies'.
 TMEM_BARRIER, TMEM_THREADS = 1, 320  # 256 + 32 * 2
-FREE_BARRIER, READER_THREADS = 2, 256  # 32 * ROUND_WARPS + 32 * EPILOGUE_WARPS
+FREE_BARRIER, READER_THREADS = 2, 256  # 32 * (4 + 4)
 
 
 @cute.struct
@@ -262,8 +262,9 @@ def store_row(
 # ==== Yours: the bodies ==========================================================================
 @cute.jit
 def round(scores: cute.Tensor, between: cute.Tensor, thread: cutlass.Int32):
-    """Yours; as written, the identity. ROUND_WARPS warps; this is thread `thread`, with that row of the tile.
+    """Yours; as written, the identity. ROUND_WARPS warps; this is thread `thread` of them.
 
+    A thread has the row `thread` of the tile, PIECE columns at a time.
     scores: a stage, (TILE_M, TILE_N) f32 in TMEM, by load_sums
     between: the stage to fill, by store_piece
     """
@@ -280,8 +281,9 @@ def epilogue(
     column: cutlass.Int32,
     thread: cutlass.Int32,
 ):
-    """Yours; as written, the identity. EPILOGUE_WARPS warps; this is thread `thread`, with that row of the tile.
+    """Yours; as written, the identity. EPILOGUE_WARPS warps; this is thread `thread` of them.
 
+    A thread has the row `thread` of the tile, PIECE columns at a time.
     acc: a stage, (TILE_M, TILE_P) f32 in TMEM, by load_sums
     out: (M, P) in GMEM, by store_row
     row, column: of the matrix, this thread's row and the tile's first column
@@ -487,7 +489,7 @@ def custom_kernel(
                 cute.copy(
                     tma_c.atom, c_tile, c_to[None, c_stage.index], tma_bar_ptr=c_stage.barrier
                 )
-                # No commit: the bytes complete the barrier, and PipelineTmaUmma's does not compile
+                # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
                 # (nvidia-cutlass-dsl 4.8.1).
                 for k in cutlass.range(tiles_k, unroll=1):
                     ab_stage = ab_producer.acquire_and_advance()
@@ -505,7 +507,7 @@ def custom_kernel(
                         ab_b_to[None, ab_stage.index],
                         tma_bar_ptr=ab_stage.barrier,
                     )
-                    # No commit: the bytes complete the barrier, and PipelineTmaUmma's does not compile
+                    # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
                     # (nvidia-cutlass-dsl 4.8.1).
         # Leaves no arrive pending: waits until every stage has been released.
         ab_producer.tail()
@@ -535,7 +537,7 @@ def custom_kernel(
                         scores_tile,
                         score_mma,
                     )
-                    # Nobody waits here: the commit arrives once the MMAs so far have read the stage.
+                    # Nobody waits here: the commits arrive when the MMAs so far are done.
                     ab_stage.release()
                 # Arrives once all MMAs of the sum are done.
                 scores_stage.commit()
@@ -566,7 +568,7 @@ def custom_kernel(
                     acc_tile,
                     second_mma,
                 )
-                # Nobody waits here: the commit arrives once the MMAs so far have read the stage.
+                # Nobody waits here: the commits arrive when the MMAs so far are done.
                 c_stage.release()
                 between_stage.release()
             # Arrives once all MMAs of the sum are done.

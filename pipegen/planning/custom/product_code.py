@@ -137,7 +137,7 @@ def _loaded(ring: Ring) -> list[str]:
     """The commit of what TMA loads, whose bytes complete the full barrier by themselves."""
     if ring.consumer == UMMA:
         return [
-            "# No commit: the bytes complete the barrier, and PipelineTmaUmma's does not compile",
+            "# The bytes complete the barrier; PipelineTmaUmma's commit does not compile",
             "# (nvidia-cutlass-dsl 4.8.1).",
         ]
     return [f"{ring.name}_stage.commit()"]

@@ -28,9 +28,9 @@ def reader_body(role: RoleNode, given: list[str]) -> Body:
         role.name,
         ", ".join([*names, "thread: cutlass.Int32"]),
         [
-            f"{what}. {upper(role.name)}_WARPS warps; this is thread `thread`, with that row of "
-            "the tile.",
+            f"{what}. {upper(role.name)}_WARPS warps; this is thread `thread` of them.",
             "",
+            "A thread has the row `thread` of the tile, PIECE columns at a time.",
             *words,
         ],
         given or identity(role),

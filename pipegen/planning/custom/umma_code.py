@@ -66,7 +66,7 @@ def _umma(numbers: UmmaNumbers, role: RoleNode) -> list[str]:
                     for ring in role.inputs
                 ),
                 f"{mma} = {role.name}({', '.join(parts)}, {out.name}_tile, {mma})",
-                "# Nobody waits here: the commit arrives once the MMAs so far have read the stage.",
+                "# Nobody waits here: the commits arrive when the MMAs so far are done.",
                 *(f"{ring.name}_stage.release()" for ring in role.inputs),
             ]
         ),

@@ -47,7 +47,7 @@ def umma_values(
         "tmem_threads": numbers.tmem_threads,
         "tmem_formula": f"{numbers.reader_threads} + {issuers}",
         "reader_threads": numbers.reader_threads,
-        "reader_formula": " + ".join(f"{WARP} * {upper(role.name)}_WARPS" for role in readers),
+        "reader_formula": f"{WARP} * ({' + '.join(str(role.warps) for role in readers)})",
         "allocator_warp": numbers.first_warp(readers[0]),
     }
 
