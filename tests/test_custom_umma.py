@@ -19,8 +19,9 @@ from pipegen.description_file import description_from_data, load_description, pa
 from pipegen.emulator.cases import output_tiles
 from pipegen.errors import InputError
 from pipegen.planning import plan
-from pipegen.planning.custom.draw import draw_svg, draw_text
+from pipegen.planning.custom.draw import draw_text
 from pipegen.planning.custom.models import alone, find_alone, find_together
+from pipegen.planning.custom.picture import draw_svg
 from pipegen.planning.custom.product_bodies import product_expected
 from pipegen.planning.custom.reading import read_graph
 from pipegen.planning.custom.umma_numbers import UmmaNumbers
@@ -236,7 +237,7 @@ def test_the_drawing_says_what_is_in_tmem():
     drawn = draw_text(numbers)
     assert "-> score [umma, 1 warp]" in drawn
     assert "scores (2 x 64 columns, at each step of N) -> round [thread, 4 warps]" in drawn
-    assert "2 x 128 columns once a tile" in draw_svg(numbers, "twice")
+    assert "2 x 128 columns" in draw_svg(numbers, "twice")
 
 
 def test_what_is_expected_of_bodies_as_written():
