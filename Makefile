@@ -16,7 +16,7 @@ test: $(BIN)/pipegen
 check: $(BIN)/pipegen
 	$(BIN)/pipegen check generated
 
-# Minutes to an hour: every CuTe module of generated/, at the sizes where protocols break.
+# Minutes to an hour: every module of generated/, at the sizes where protocols break.
 emulated: $(BIN)/pipegen
 	$(BIN)/pipegen verify generated
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs emitted CuTe modules in pipegen's emulator, each in a process of its own.
+"""Runs emitted modules in pipegen's emulator, each in a process of its own.
 
     python benchmarks/emulated.py generated/cute/*sm100*.py --json benchmarks/emulated.json
+    python benchmarks/emulated.py generated/pallas/*.py --json benchmarks/emulated.json --add
 
 One size each, at which its rings wrap, and asynchronous work that ends as late as is legal; what
 `pipegen verify` adds are more sizes and schedules. Needs no GPU. Exit code 1 if one is not right.
-What the file says of other modules stays, if it is of the same version of the DSL.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -51,30 +51,40 @@ def told(said: str, code: int) -> dict[str, Any]:
     }
 
 
-def merged(old: dict[str, Any], results: list[dict[str, Any]], dsl: str) -> list[dict[str, Any]]:
-    """These results, and the file's own of other modules; those of another DSL are dropped."""
-    kept = old.get("results", []) if old.get("nvidia-cutlass-dsl") == dsl else []
-    by_name = {each["module"]: each for each in (*kept, *results)}
-    return list(by_name.values())
+def merged(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of both, the new ones in the place of the old, by module."""
+    found = {result["module"]: result for result in (*before, *now)}
+    return [found[name] for name in sorted(found)]
+
+
+def installed() -> dict[str, str]:
+    """The versions of the DSLs that are installed."""
+    found = {}
+    for name in ("nvidia-cutlass-dsl", "jax"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, required=True, help="write all figures here")
+    parser.add_argument("--add", action="store_true", help="keep what it says of other modules")
     parser.add_argument("--limit", type=float, default=240, help="seconds a module may take")
     arguments = parser.parse_args()
+    before = json.loads(arguments.json.read_text("utf-8"))["results"] if arguments.add else []
     results = []
     for module in arguments.modules:
         results.append(emulate(module, arguments.limit))
         print("PASS" if results[-1]["passed"] else "FAIL", module.name, flush=True)
-    dsl = version("nvidia-cutlass-dsl")
-    old = json.loads(arguments.json.read_text("utf-8")) if arguments.json.exists() else {}
     report = {
-        "command": "python benchmarks/emulated.py MODULE… --json benchmarks/emulated.json",
+        "command": "python benchmarks/emulated.py MODULE… --json benchmarks/emulated.json --add",
         "date": datetime.now(UTC).date().isoformat(),
-        "nvidia-cutlass-dsl": dsl,
-        "results": merged(old, results, dsl),
+        **installed(),
+        "results": merged(before, results),
     }
     arguments.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return 0 if all(result["passed"] for result in results) else 1

@@ -136,6 +136,8 @@ def file_lists(results: list[dict[str, Any]]) -> list[str]:
     }
     lines = []
     for title, names in lists.items():
+        if not names:
+            continue
         lines += [f"<details><summary>{title}: {len(names)} files</summary>", ""]
         lines += [", ".join(f"`{name}`" for name in names) + ".", "", "</details>", ""]
     return lines

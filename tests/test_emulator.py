@@ -256,13 +256,8 @@ def test_check_verifies_when_asked(tmp_path):
         (["emulate", STREAM, "--shape", "1,x"], "is no list of sizes"),
         (["emulate", STREAM, "--shape", "0,8"], "a size is at least 1"),
         (["emulate", STREAM, "--arch", "sm_12"], "is no architecture"),
-        (
-            ["emulate", ROOT / "generated/pallas/pallas_custom_sm90_convert.py"],
-            "the emulator runs CuTe DSL kernels",
-        ),
         (["verify", USER], "does not offer --compile-only"),
         (["verify", ROOT / "no_such.py"], "does not exist"),
-        (["verify", ROOT / "generated/pallas/pallas_custom_sm90_convert.py"], "nothing to verify"),
     ],
 )
 def test_wrong_input_is_one_paragraph(pipegen, monkeypatch, arguments, said):

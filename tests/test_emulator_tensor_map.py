@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor maps are decoded as the CUDA driver of an H200 encodes them."""
+"""Tensor maps are decoded, and encoded, as the CUDA driver of an H200 encodes them."""
 
 import struct
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipegen.emulator.launch import TensorMap
-from pipegen.emulator.tensor_map import TensorMapError, decode_tensor_map
+from pipegen.emulator.tensor_map import TensorMapError, decode_tensor_map, encode_tensor_map
 
 _DRIVER = Path(__file__).parent / "references" / "tensor_maps_h200.txt"
 _ADDRESS = 0x7FBCD0800000
@@ -108,6 +108,29 @@ CASES = {
 def test_a_map_of_the_driver_is_decoded(name: str) -> None:
     """Every field, from the bytes that a real driver wrote for known arguments."""
     assert decode_tensor_map(_words(name)) == CASES[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_map_is_encoded_as_the_driver_does(name: str) -> None:
+    """The same 64 bytes; what is after them means nothing."""
+    raw = encode_tensor_map(CASES[name])
+    assert len(raw) == 128
+    assert raw[:64] == _words(name)[:64]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"address": _ADDRESS + 8}, "multiples of 16 bytes"),
+        ({"strides": (2008,)}, "multiples of 16 bytes"),
+        ({"sizes": (0, 300)}, "each must be 1 to 2"),
+        ({"box": (16, 257)}, "each must be 1 to 256"),
+    ],
+)
+def test_a_map_that_the_driver_refuses_is_not_encoded(fields: dict[str, object], said: str) -> None:
+    """Its limits (CUDA driver API, cuTensorMapEncodeTiled)."""
+    with pytest.raises(ValueError, match=said):
+        encode_tensor_map(_map(**fields))
 
 
 def test_each_stored_map_is_a_case() -> None:

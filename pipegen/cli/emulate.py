@@ -74,7 +74,7 @@ def command(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Run a CuTe DSL kernel on the CPU, without a GPU, and say what is wrong with it.
+    """Run a CuTe DSL or Pallas kernel on the CPU, without a GPU, and say what is wrong with it.
 
     FILE is compiled as for the GPU. Its launch is captured, and the PTX is executed with all warps
     of all CTAs, mbarriers, TMA, wgmma and tcgen05. Deadlocks, races, missing fences, wrong counts
@@ -82,7 +82,7 @@ def command(
 
     A module that pipegen emitted is tried with its own self-check: random inputs, poisoned outputs,
     a float64 reference. Of any other file, --entry names a function that builds its arrays (numpy,
-    or torch on the CPU), calls the kernel, and raises or returns False if the result is wrong.
+    torch or jax, on the CPU), calls the kernel, and raises or returns False if the result is wrong.
 
     Exit code 1: something was found, or the result is wrong. 2: the input is wrong, or uses what
     the emulator does not know.
@@ -118,7 +118,7 @@ def _case(file: Path, shape: tuple[int, ...], sms: int | None) -> "tuple[str, Ca
     from pipegen.description_file import parse_description
     from pipegen.emulator.cases import Case, default_case
     from pipegen.emulator.verdict import EMULATED
-    from pipegen.errors import InputError
+    from pipegen.errors import InputError, listing
     from pipegen.planning import plan
     from pipegen.vendor.header import read_header
 
@@ -130,7 +130,8 @@ def _case(file: Path, shape: tuple[int, ...], sms: int | None) -> "tuple[str, Ca
         )
     if header.backend not in EMULATED:
         raise InputError(
-            f"{file}: is a module of backend {header.backend!r}; the emulator runs CuTe DSL kernels"
+            f"{file}: is a module of backend {header.backend!r}; the emulator runs "
+            f"{listing(EMULATED)}"
         )
     if shape:
         names = ("m", "n", "k", "batches")

@@ -44,7 +44,7 @@ def command(
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Run emitted CuTe kernels on the CPU at small sizes, under several schedules.
+    """Run emitted kernels on the CPU at small sizes, under several schedules.
 
     PATHS are files or folders. The sizes come from each module's plan: loops of 1, S - 1, S, S + 1
     and 2 S + 1 tiles for a ring of S stages, two output tiles for each CTA, and edges that are no
@@ -87,7 +87,7 @@ def _modules(paths: tuple[Path, ...], exclude: tuple[str, ...]) -> "list[Module]
     modules = [each for each in loaded if isinstance(each, Module) and applies_to(each)]
     if not modules:
         names = ", ".join(map(str, paths))
-        raise InputError(f"nothing to verify in {names}: no emitted module in the CuTe DSL")
+        raise InputError(f"nothing to verify in {names}: no emitted module with a self-check")
     return modules
 
 

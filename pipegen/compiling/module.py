@@ -51,6 +51,11 @@ class Module:
         return "--compile-only" in self.text
 
 
+def imported_backends(text: str) -> list[str]:
+    """The backends ("cute", "pallas") whose DSL a file imports."""
+    return [backend for backend, pattern in _IMPORTS.items() if pattern.search(text)]
+
+
 def read_module(path: Path, text: str, arch: str = DEFAULT_ARCH) -> Module | Problem:
     """The file as a module. Without a header its imports tell the DSL, and `arch` is taken."""
     header = read_header(text)
@@ -62,7 +67,7 @@ def read_module(path: Path, text: str, arch: str = DEFAULT_ARCH) -> Module | Pro
             file=str(path),
             allowed=listing(BACKENDS),
         )
-    backends = [backend for backend, pattern in _IMPORTS.items() if pattern.search(text)]
+    backends = imported_backends(text)
     if len(backends) != 1:
         found = "both cutlass and jax's Pallas" if backends else "neither cutlass nor jax's Pallas"
         return Problem(

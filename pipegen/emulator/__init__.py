@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs compiled CuTe DSL kernels on the CPU: captures their launches, and executes their PTX.
+"""Runs compiled kernels on the CPU: captures their launches, and executes their PTX.
 
     with pipegen.emulator(arch="sm_90a"):
         my_host_function(a, b, out)          # numpy arrays, or torch tensors on the CPU
+    with pipegen.emulator(arch="sm_90a", dsl="pallas"):
+        out = my_jax_function(a, b)          # jax on the CPU, its Pallas kernels in the emulator
 
 The package is also the function: `pipegen.emulator(...)` is `pipegen.emulator.session.emulator`.
 """

@@ -11,10 +11,12 @@ are tried as well.
 from dataclasses import dataclass
 
 from pipegen.planning import Plan
+from pipegen.planning.gemm_sm100_pallas_numbers import IDLE_SMS
 
 # Sizes are short of a whole tile by this many elements: what TMA stores at once of 16-bit numbers.
 _SHORT = 8
 _OUTPUT_TILES = 2
+_COLUMNS = 2048  # of a row to reduce: the longest that a module takes need not be tried
 _SECOND_STEPS = 3  # of a second product, over N: its rings have two stages
 
 
@@ -51,11 +53,19 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
     assert isinstance(tile.m, int)
     assert isinstance(tile.n, int)
     blocks = {each.name: each.value for each in plan.numbers}.get("blocks_per_sm", 1)
-    ctas = cluster_m * (int(blocks) if op == "stream" else 1)
+    ctas = cluster_m * (int(blocks) if op in ("stream", "reduce") else 1)
+    # The Pallas modules of custom graphs take whole tiles alone.
+    pallas = plan.description.kernel.backend == "pallas"
+    whole = op == "custom" and pallas
+    # Those with clusters of 2 x 2 leave SMs to clusters that find no room.
+    idle = IDLE_SMS if pallas and (cluster_m, cluster_n) == (2, 2) else 0
     found = []
     for count in loop_counts(ring_stages(plan)):
         if op == "stream":  # the loop runs over tiles of rows
             sizes = {"m": count * ctas * tile.m, "n": tile.n}
+        elif op == "reduce":  # over tiles of a few whole rows; the last one is not full
+            rows = count * ctas * tile.m + _SHORT - (tile.m - 1)
+            sizes = {"m": max(rows, _SHORT + 1), "n": min(tile.n, _COLUMNS)}
         elif op == "custom" and isinstance(tile.k, int):  # products: over K, of a second one over N
             sizes = {"m": output_tiles(plan) * tile.m, "n": tile.n, "k": count * tile.k}
             if isinstance(tile.p, int):
@@ -72,8 +82,8 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
                 "n": cluster_n * tile.n,
                 "k": count * tile.k,
             }
-        short = {name: _shortened(size) for name, size in sizes.items()}
-        found.append(Case(f"{count} {_plural(count)}", short, cluster_m * cluster_n))
+        short = sizes if whole else {name: _shortened(size) for name, size in sizes.items()}
+        found.append(Case(f"{count} {_plural(count)}", short, cluster_m * cluster_n + idle))
     return tuple(found)
 
 

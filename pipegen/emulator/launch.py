@@ -95,7 +95,10 @@ class Launch:
     `sms`: how many SMs the host code was told the device has. `source`: file or name, for
     messages. `cooperative`, `programmatic`: launch attributes 2 and 6 (`cudaLaunchAttributeID`
     of the CUDA runtime API); `attributes` holds every attribute as (id, raw 64-byte value).
-    `order`: 0 for the first launch of a capture, and so on.
+    `order`: 0 for the first launch of a capture, and so on. `by_mosaic`: Mosaic GPU compiled it,
+    which relies on two things that Blackwell does and the PTX ISA does not say: a warp's lanes 0 to
+    31 of tensor memory are those of its own quarter, and bits 46 to 48 of a matrix descriptor may
+    be 0.
     """
 
     ptx: str
@@ -112,6 +115,7 @@ class Launch:
     programmatic: bool = False
     attributes: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
     order: int = 0
+    by_mosaic: bool = False
 
     @property
     def threads(self) -> int:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`with pipegen.emulator():` launches of CuTe DSL kernels run on the CPU, on the CPU's arrays."""
+"""`with pipegen.emulator():` launches of CuTe DSL and Pallas kernels run on the CPU."""
 
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from pipegen.emulator.capture.capture import Capture
 from pipegen.emulator.capture.device import Device, make_device
@@ -13,7 +14,10 @@ from pipegen.emulator.finding_docs import code_of
 from pipegen.emulator.findings import Finding
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import Limits, Policy, Result, run
+from pipegen.emulator.mosaic.capture import MosaicCapture
 from pipegen.errors import InputError
+
+Dsl = Literal["cute", "pallas"]
 
 # The launch library has one listener.
 _running = threading.Lock()
@@ -23,7 +27,7 @@ _ordinals = itertools.count()
 class Session:
     """What an emulator offers while it runs. `launches`: all so far, in order."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture | MosaicCapture) -> None:
         self._capture = capture
 
     @property
@@ -39,7 +43,7 @@ class Session:
         """Let kernels touch an array that they get as a bare address.
 
         The arrays among a call's arguments are known; one whose address travels inside another
-        argument is not, and touching it is a fault.
+        argument is not, and touching it is a fault. InputError for Pallas: its kernels get arrays.
         """
         self._capture.lend({name: array})
 
@@ -56,12 +60,17 @@ def capturing(
     arch: str | None = None,
     sms: int | None = None,
     source: str = "",
+    dsl: Dsl = "cute",
 ) -> Iterator[Session]:
     """Kernels compiled in the block are linked to the emulator; `execute` gets each launch.
 
     `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH. `sms`: how many SMs the GPU claims; few
     make a persistent kernel loop over many tiles. InputError if it cannot start.
     """
+    if dsl == "pallas":
+        with _capturing_pallas(execute, arch, sms, source) as session:
+            yield session
+        return
     chosen = session_arch(arch)
     if not _running.acquire(blocking=False):
         raise InputError("an emulator is running in this process already: one at a time")
@@ -75,11 +84,33 @@ def capturing(
 
 
 @contextmanager
+def _capturing_pallas(
+    execute: Callable[[Launch], None], arch: str | None, sms: int | None, source: str
+) -> Iterator[Session]:
+    if arch is None:
+        raise InputError(
+            "the emulator must know the architecture of Pallas kernels: say "
+            '`pipegen.emulator(arch=..., dsl="pallas")`, for example "sm_90a"'
+        )
+    if not _running.acquire(blocking=False):
+        raise InputError("an emulator is running in this process already: one at a time")
+    # Late: the hooks of one DSL need nothing of the other's.
+    from pipegen.emulator.mosaic import hooks
+
+    try:
+        capture = MosaicCapture(make_device(arch, sms, next(_ordinals)), execute, source)
+        with hooks.hooked(capture):
+            yield Session(capture)
+    finally:
+        _running.release()
+
+
+@contextmanager
 def captured_launches(
-    arch: str | None = None, sms: int | None = None, source: str = ""
+    arch: str | None = None, sms: int | None = None, source: str = "", dsl: Dsl = "cute"
 ) -> Iterator[Session]:
     """Launches are recorded and not executed: outputs keep what was in them."""
-    with capturing(lambda launch: None, arch, sms, source) as session:
+    with capturing(lambda launch: None, arch, sms, source, dsl) as session:
         yield session
 
 
@@ -99,7 +130,7 @@ class EmulationError(Exception):
 class Emulation(Session):
     """A session that executes. `results`: what the machine said of each launch, in order."""
 
-    def __init__(self, capture: Capture, results: Sequence[Result]) -> None:
+    def __init__(self, capture: Capture | MosaicCapture, results: Sequence[Result]) -> None:
         super().__init__(capture)
         self._results = results
 
@@ -117,12 +148,14 @@ def emulator(
     policy: Policy = "random",
     sync_only: bool = False,
     limits: Limits | None = None,
+    dsl: Dsl = "cute",
 ) -> Iterator[Emulation]:
     """Launches of CuTe DSL kernels compiled in the block run on the CPU, on the CPU's arrays.
 
-    `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH. `sms`: how many SMs the GPU claims, None
-    for the real one's. `seed` picks the order of warps, `policy` when asynchronous operations
-    complete ("late", "early" or "random"); a kernel that is right is right under all of them.
+    `dsl`: "cute", or "pallas" for Pallas kernels of Mosaic GPU, called on jax arrays of the CPU.
+    `arch`: "sm_90a" or "sm_100a", None for CUTE_DSL_ARCH (`cute`). `sms`: how many SMs the GPU
+    claims, None for the real one's. `seed` picks the order of warps, `policy` when asynchronous
+    operations complete ("late", "early" or "random"); what is right is right under all of them.
     `sync_only` runs the protocol without the data: several times faster, and outputs are undefined.
 
     A launch during which anything is found raises EmulationError, which has every finding with its
@@ -137,5 +170,5 @@ def emulator(
         if result.findings:
             raise EmulationError(launch, result.findings)
 
-    with capturing(execute, arch, sms) as session:
+    with capturing(execute, arch, sms, dsl=dsl) as session:
         yield Emulation(session._capture, results)

@@ -119,3 +119,54 @@ def _known(table: dict[_K, _V], what: str, value: _K) -> _V:
     if value not in table:
         raise TensorMapError(f"{what} {value} of a tensor map is not known")
     return table[value]
+
+
+def encode_tensor_map(tensor_map: TensorMap) -> bytes:
+    """The 128 bytes of a tiled tensor map, as the driver encodes them.
+
+    ValueError for what the driver refuses: an address or stride that is no multiple of 16 bytes, a
+    size or box out of range (CUDA driver API, `cuTensorMapEncodeTiled`).
+    """
+    rank = tensor_map.rank
+    if tensor_map.address % _STRIDE_UNIT or any(s % _STRIDE_UNIT for s in tensor_map.strides):
+        raise ValueError("address and strides of a tensor map are multiples of 16 bytes")
+    if any(not 1 <= each <= 1 << 32 for each in tensor_map.sizes):
+        raise ValueError(f"sizes {tensor_map.sizes} of a tensor map: each must be 1 to 2^32")
+    if any(not 1 <= each <= 256 for each in tensor_map.box):
+        raise ValueError(f"box {tensor_map.box} of a tensor map: each must be 1 to 256")
+    plain = {narrow: wide for wide, narrow in _TF32.items()}
+    stored = plain.get(tensor_map.dtype, tensor_map.dtype)
+    kind = next(number for number, (name, _) in _TYPES.items() if name == stored)
+    atom = tensor_map.swizzle_atom, tensor_map.swizzle_flip
+    head = (
+        rank - 1 << 4
+        | kind << 7
+        | _number(_INTERLEAVE, tensor_map.interleave) << 11
+        | _number(_SWIZZLE, tensor_map.swizzle) << 13
+        | tensor_map.oob_nan << 15
+        | (stored != tensor_map.dtype) << 16
+        | _number(_L2, tensor_map.l2_promotion) << 17
+        | _number(_ATOM, atom) << 19
+    )
+    units = [stride // _STRIDE_UNIT for stride in tensor_map.strides]
+    units += [0] * (4 - len(units))
+    high = sum((unit >> 32) << 4 * i for i, unit in enumerate(units))
+    low = [unit & 0xFFFFFFFF for unit in units]
+    sizes = [size - 1 for size in tensor_map.sizes] + [0] * (5 - rank)
+    boxes = [box - 1 for box in tensor_map.box] + [0] * (5 - rank)
+    steps = sum(step - 1 << 3 * i for i, step in enumerate(tensor_map.element_strides))
+    words = (
+        tensor_map.address,
+        head | low[0] << 32,
+        low[1] | low[2] << 32,
+        low[3] | high << 32,
+        sizes[0] | sizes[1] << 32,
+        sizes[2] | sizes[3] << 32,
+        sizes[4] | steps << 32 | boxes[0] << 56,
+        sum(box << 8 * i for i, box in enumerate(boxes[1:])),
+    )
+    return b"".join(word.to_bytes(8, "little") for word in words).ljust(BYTES, b"\0")
+
+
+def _number(table: dict[int, _V], value: _V) -> int:
+    return next(number for number, each in table.items() if each == value)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries a CuTe DSL module in the emulator: at several sizes, under several schedules.
+"""Tries a module in the emulator: at several sizes, under several schedules.
 
-In this process, for one architecture: the DSL reads its target when it is imported.
+In this process, for one architecture: the CuTe DSL reads its target when it is imported, and Mosaic
+GPU keeps the first.
 """
 
 import inspect
@@ -10,15 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipegen.compiling.module import imported_backends
 from pipegen.emulator.cases import Case
 from pipegen.emulator.emitted import Checked, EmittedModule, load_module
 from pipegen.emulator.finding_docs import WRONG_RESULT, code_of
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import Limits, Policy, Result, run
+from pipegen.emulator.mosaic.emitted import PallasModule
+from pipegen.emulator.mosaic.hooks import own_errors
 from pipegen.emulator.ptx.ir import PtxError
-from pipegen.emulator.session import capturing
+from pipegen.emulator.session import Dsl, capturing
 from pipegen.emulator.verdict import Fault, Trial
 from pipegen.errors import InputError
+from pipegen.vendor.header import read_header
 
 # When asynchronous operations complete, schedule by schedule: at the latest that is legal, at the
 # earliest, and anywhere between. What works by luck under one of them fails under another.
@@ -42,15 +47,18 @@ class How:
 def try_module(path: Path, arch: str, cases: Sequence[Case], how: How) -> tuple[Trial, ...]:
     """The trials of an emitted module's self-check. InputError if it cannot be tried."""
 
+    dsl = _dsl_of(path)
+
     def start(session: Any) -> Callable[[Case, int], Checked]:
-        module = EmittedModule(path, session)
+        module: EmittedModule | PallasModule
+        module = PallasModule(path, session) if dsl == "pallas" else EmittedModule(path, session)
 
         def check(case: Case, seed: int) -> Checked:
             return module.check(list(case.sizes.values()), seed)
 
         return check
 
-    return _tried(path, arch, cases, how, start)
+    return _tried(path, arch, cases, how, start, dsl)
 
 
 def try_entry(path: Path, entry: str, arch: str, sms: int | None, how: How) -> tuple[Trial, ...]:
@@ -59,7 +67,9 @@ def try_entry(path: Path, entry: str, arch: str, sms: int | None, how: How) -> t
     It builds its arrays, calls its kernels and may compare: False, or a failed assertion, is wrong.
     """
 
-    def start(_session: Any) -> Callable[[Case, int], Checked]:
+    dsl = _dsl_of(path)
+
+    def start(session: Any) -> Callable[[Case, int], Checked]:
         function = getattr(load_module(path), entry, None)
         if not callable(function):
             raise InputError(f"{path}: has no function {entry!r}")
@@ -73,9 +83,22 @@ def try_entry(path: Path, entry: str, arch: str, sms: int | None, how: How) -> t
                 f"{path}: {entry} takes {', '.join(required)}. The emulator calls it without "
                 "arguments: name a function that builds its own arrays"
             )
-        return lambda case, seed: _called(function)
 
-    return _tried(path, arch, (Case(entry, {}, sms or 0),), how, start)
+        def call() -> object:
+            with own_errors(session._capture):
+                return function()
+
+        return lambda case, seed: _called(call)
+
+    return _tried(path, arch, (Case(entry, {}, sms or 0),), how, start, dsl)
+
+
+def _dsl_of(path: Path) -> Dsl:
+    """The DSL of a file by its header or imports; the CuTe DSL where they do not say."""
+    text = path.read_text("utf-8", "replace")
+    header = read_header(text)
+    backends = [header.backend] if header else imported_backends(text)
+    return "pallas" if backends == ["pallas"] else "cute"
 
 
 def _called(function: Callable[[], object]) -> Checked:
@@ -92,11 +115,12 @@ def _tried(
     cases: Sequence[Case],
     how: How,
     start: Callable[[Any], Callable[[Case, int], Checked]],
+    dsl: Dsl,
 ) -> tuple[Trial, ...]:
     trials: list[Trial] = []
     machine = _Machine(how)
     for sms in dict.fromkeys(case.sms for case in cases):
-        with capturing(machine.execute, arch, sms or None, str(path)) as session:
+        with capturing(machine.execute, arch, sms or None, str(path), dsl) as session:
             check = start(session)
             for case in cases:
                 if case.sms == sms:

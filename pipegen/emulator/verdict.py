@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# The backends whose modules the emulator runs: both are compiled by the CuTe DSL.
-EMULATED = ("cute", "cute-ts")
+# The backends whose modules the emulator runs.
+EMULATED = ("cute", "cute-ts", "pallas")
 # Begins the line in which a worker process hands over its trials.
 MARK = "pipegen-verified:"
 

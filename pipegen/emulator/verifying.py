@@ -86,7 +86,7 @@ class Options:
 
 
 def applies_to(module: Module) -> bool:
-    """Whether a module can be verified: an emitted one, in the CuTe DSL."""
+    """Whether a module can be verified: an emitted one, with a self-check."""
     return module.has_header and module.backend in EMULATED and "\ndef check(" in module.text
 
 
@@ -98,15 +98,15 @@ def verify_all(
     timeout: float = DEFAULT_TIMEOUT,
     on_done: Callable[[Module, Verified], None] | None = None,
 ) -> list[Verified]:
-    """The verdicts, in the order of the modules. They need the DSL: without it all are skipped."""
+    """The verdicts, in the order of the modules. One whose DSL is not installed is skipped."""
     chosen = options or Options()
     cache = Cache(cache_folder / "verify" if cache_folder else None)
-    state = dsl("cute")
+    states = {name: dsl(name) for name in {module.dsl for module in modules}}
     cancel = threading.Event()
 
     def verify(module: Module) -> Verified:
-        if not state.usable:
-            verdict = Verified("skipped", state.reason)
+        if not states[module.dsl].usable:
+            verdict = Verified("skipped", states[module.dsl].reason)
         else:
             verdict = _known(cache, module, chosen) or _verify(module, chosen, timeout, cancel)
             if verdict.status in ("ok", "finding") and not verdict.cached:

@@ -56,7 +56,7 @@ def hooked(capture: Capture) -> Iterator[None]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pipegen-emulator-"))
 
         def patch(target: Any, name: str, value: object) -> None:
-            stack.enter_context(_patched(target, name, value))
+            stack.enter_context(patched(target, name, value))
 
         for dsl in _dsls():
             _hook_compiler(dsl, capture, folder, patch)
@@ -200,7 +200,7 @@ def _hook_device(
 
 
 @contextmanager
-def _patched(target: Any, name: str, value: object) -> Iterator[None]:
+def patched(target: Any, name: str, value: object) -> Iterator[None]:
     """Set an attribute, and put back what was there: its own value, or none."""
     before = vars(target).get(name, _MISSING)
     setattr(target, name, value)

@@ -198,6 +198,9 @@ def _emit_wait(c: Emitter, i: Instruction) -> None:
     spin = c.spins
     t = c.temporary()
     blocking = i.parts[1] == "try_wait"
+    if spin and not c.guarded:
+        c.line("if stack and stack[-1][2] and (other := turn(stack, pc, mask)):")
+        c.line("    pc, mask = other; full = mask == FULL; continue")
     c.line(f"{t}_a = {c.address(a)}; {t}_p = {c.value(parity)}")
     wait = c.use("mbarrier_wait", wait_parity)
     # 2: parked, to be tried again; else the lanes whose phase has completed.

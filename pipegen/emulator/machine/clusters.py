@@ -157,7 +157,7 @@ def try_cancel(
         places = []
         for rank in ranks:
             cta, offset = w.shared_place(rank << RANK_SHIFT | address & OFFSET_MASK, at)
-            barrier = w.barrier(rank << RANK_SHIFT | signal & OFFSET_MASK, at)
+            barrier = w.barrier(rank << RANK_SHIFT | signal & OFFSET_MASK, at, by_copy=True)
             if cta is None or barrier is None:
                 continue
             span = slice(offset >> 4, (offset >> 4) + 1)

@@ -81,12 +81,14 @@ def _form(c: Emitter, i: Instruction) -> tuple[str, int, str, int]:
     for part in i.parts[1:-1]:
         if part in _SPACES:
             space = part
+        elif part == "param::entry":  # of the entry, not of a function that it calls
+            space = "param"
         elif part in ("v2", "v4", "v8"):
             count = int(part[1])
         elif part not in _MODIFIERS:
             raise c.unknown(f"modifier .{part}, which the emulator does not know")
     letter, bits = type_of(i.parts[-1], c)
-    if bits > 64:
+    if bits > 64 and (i.opcode, bits, count) != ("ld", 128, 1):
         raise c.unknown("an access of a type that the emulator does not know")
     return space, count, letter, bits // 8
 
@@ -94,6 +96,9 @@ def _form(c: Emitter, i: Instruction) -> tuple[str, int, str, int]:
 @emits("ld", "ldu")
 def _load(c: Emitter, i: Instruction) -> None:
     space, count, letter, size = _form(c, i)
+    whole = size == 16  # a .b128 register is two of 64 bits (PTX ISA, "ld"; "Fundamental Types")
+    if whole:
+        count, size = 2, 8
     d, a, *_ = i.operands
     address = c.address(a, 32 if space.startswith("shared") else 64)
     function = {"param": load_param, "local": load_local, "generic": load_generic}.get(space)
@@ -108,10 +113,10 @@ def _load(c: Emitter, i: Instruction) -> None:
     name = c.use(function.__name__, function)
     loaded = f"{name}(w, {address}, {size}, {count}, mask, {c.at})"
     targets = d.items if isinstance(d, Vector) else (d,)
-    if not isinstance(d, Vector):
+    if not isinstance(d, Vector) and not whole:
         loaded = f"{loaded}[0]"
     widths = {bits_of(t.type) for t in targets if isinstance(t, Register)}
-    if widths != {8 * size}:
+    if not whole and widths != {8 * size}:
         wide = functools.partial(_widen, letter == "s", 8 * size, max(widths))
         loaded = f"{c.use(f'widen_{letter}{size}_{max(widths)}', wide)}({loaded})"
     c.assign(d, loaded)

@@ -86,6 +86,7 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
     local = _local_layout(kernel, variables)
     text, line_of = _assemble(emitter, flow, blocks)
     names = {**emitter.names, "FULL": FULL, "rejoin": rejoin, "leave": leave, "part": part}
+    names["turn"] = turn
     exec(compile(text, f"<ptx {name[:40]}>", "exec"), names)
     inits = sum(i.parts[:2] == ("mbarrier", "init") for i in instructions)
     return Program(
@@ -206,9 +207,33 @@ def _spins(flow: Flow, block: Block, instruction: Instruction) -> bool:
 
 
 def part(stack: Stack, join: int, there: int, here: int, taken: int, mask: int) -> tuple[int, int]:
-    """Lanes part: some go on, the others wait on the stack."""
-    stack.append([join, here, mask & ~taken, mask])
+    """Lanes part: some go on, the others wait on the stack.
+
+    The fewer go first. Where compilers let the lanes that are not elected walk a way of their own,
+    they wait on it for what the elected lane issues; threads of a warp progress independently.
+    """
+    rest = mask & ~taken
+    if rest.bit_count() < taken.bit_count():
+        stack.append([join, there, taken, mask, False])
+        return here, rest
+    stack.append([join, here, rest, mask, False])
     return there, taken
+
+
+def turn(stack: Stack, pc: int, mask: int) -> tuple[int, int] | None:
+    """Before a wait, the lanes that took the other way come first, up to their next wait.
+
+    Both ways may wait for the same phases, one of them only to keep step: it must not fall behind
+    by more than a wait, or the barrier passes a second phase before it looks. None for the lanes
+    whose turn it is.
+    """
+    top = stack[-1]
+    top[4] = not top[4]
+    if not top[4]:
+        return None
+    other = top[1], top[2]
+    top[1], top[2] = pc, mask
+    return other
 
 
 def rejoin(w: "Warp", stack: Stack) -> tuple[int, int]:

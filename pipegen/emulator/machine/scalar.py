@@ -44,6 +44,10 @@ def _arithmetic(c: Emitter, i: Instruction) -> None:
     if floating.is_float(i):
         floating.arithmetic(c, i)
         return
+    if i.opcode == "add" and i.parts[1:] in (("s16x2",), ("u16x2",)):
+        d, a, b = i.operands
+        c.assign(d, f"{c.use('add_16x2', add_halves)}({c.value(a)}, {c.value(b)})")
+        return
     letter, bits = c.kind(i)
     d, *rest = i.operands
     args = [c.value(x, bits) for x in rest]
@@ -63,6 +67,13 @@ def _arithmetic(c: Emitter, i: Instruction) -> None:
         add = c.use(f"add_{width}", _wrapping(operator.add, width))
         product = f"{add}({product}, {c.value(rest[2], width)})"
     c.assign(d, product)
+
+
+def add_halves(a: Value, b: Value) -> Value:
+    """`add.s16x2` and `add.u16x2`: two sums of 16 bits, no carry between (PTX ISA, "add")."""
+    low = (a & 0xFFFF) + (b & 0xFFFF) & 0xFFFF
+    high = (a & 0xFFFF_0000) + (b & 0xFFFF_0000) & 0xFFFF_0000
+    return low | high
 
 
 def _product(half: str, letter: str, bits: int, a: Value, b: Value) -> Value:

@@ -46,6 +46,7 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
         raise DescriptorError(f"swizzle mode {code} of a matrix descriptor is not known")
     if bits >> 49 & 7:
         raise DescriptorError("a matrix descriptor with a base offset, which is not known")
+    # "Shared memory descriptor" of tcgen05 in the PTX ISA.
     if blackwell and bits >> 46 & 7 != 1:
         raise DescriptorError("a matrix descriptor without the fixed value 1 in bits 46 to 48")
     if blackwell and bits >> 52 & 1:

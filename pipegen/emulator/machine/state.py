@@ -198,8 +198,12 @@ class Warp:
             return None, 0
         return cta, offset
 
-    def barrier(self, address: int, at: int) -> Mbarrier | None:
-        """The mbarrier at an address; a finding and None if there is none."""
+    def barrier(self, address: int, at: int, by_copy: bool = False) -> Mbarrier | None:
+        """The mbarrier at an address; a finding and None if there is none.
+
+        `by_copy`: not this warp signals it, but a copy that it issues: whoever has seen the phase
+        end knows that the copy has come.
+        """
         cta, offset = self.shared_place(address, at)
         if cta is None:
             return None
@@ -222,7 +226,10 @@ class Warp:
                 [(cta, barrier.init_by, barrier.init_at)],
             )
         if cta is not self.cta:
-            self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
+            if by_copy:
+                self.signals(cta, barrier.agent, barrier.phase + 1, at)
+            else:
+                self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
         return barrier
 
     def signals(self, cta: Cta, agent: int, epoch: int, at: int) -> None:

@@ -191,7 +191,7 @@ def _load_one(
     w: "Warp", tensor: Tensor, corner: tuple[int, ...], target: int, signal: int, at: int
 ) -> None:
     cta, offset = w.shared_place(target, at)
-    barrier = w.barrier(signal, at)
+    barrier = w.barrier(signal, at, by_copy=True)
     if cta is None or barrier is None:
         return
     bytes_ = tensor.map.box_bytes

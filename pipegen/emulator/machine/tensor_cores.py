@@ -142,11 +142,11 @@ def multiply(
         shape = shape_of(uniform(idesc, mask), kind)
         rows = shape.m // len(ctas)
         extent_b = shape.n // len(ctas)
-        where = descriptor(uniform(b, mask), True)
+        where = descriptor(uniform(b, mask) | _version(w), True)
         rows_b = rows_of(where, extent_b, shape.k, shape.item, shape.b_k_major)
         rows_a = None
         if not in_tmem:
-            where = descriptor(uniform(a, mask), True)
+            where = descriptor(uniform(a, mask) | _version(w), True)
             rows_a = rows_of(where, rows, shape.k, shape.item, shape.a_k_major)
     except DescriptorError as error:
         raise _refused(w, str(error), at) from error
@@ -158,6 +158,11 @@ def multiply(
     )
     if _check(w, operation, at):
         _queue(w, Operation(lambda: _compute(w, operation)))
+
+
+def _version(w: "Warp") -> int:
+    """The fixed bit of a matrix descriptor, for a compiler that leaves it out."""
+    return 1 << 46 if w.machine.launch.by_mosaic else 0
 
 
 def _refused(w: "Warp", message: str, at: int) -> PtxError:

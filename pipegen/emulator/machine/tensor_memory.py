@@ -174,6 +174,8 @@ def place_of(
     lane, column = where >> 16, where & 0xFFFF
     quarter = w.number % 4
     registers, width = _SHAPES[shape]
+    if w.machine.launch.by_mosaic and lane < 32:
+        lane += 32 * quarter
     if lane // 32 != quarter:
         w.report(
             "tmem-allocation",

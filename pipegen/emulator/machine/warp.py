@@ -197,8 +197,11 @@ def reduce(operation: Callable[[Any], Any], is_signed: bool, a: Value, mask: int
 @emits("fence", "membar")
 def _fence(c: Emitter, i: Instruction) -> None:
     if i.parts[1] == "proxy":
-        if i.parts[2] != "async" and not i.parts[2].startswith("tensormap"):
+        kind = i.parts[2]
+        if kind not in ("async", "async::generic") and not kind.startswith("tensormap"):
             raise c.unknown("a proxy fence that the emulator does not know")
+        # PTX ISA, "membar/fence": .async::generic orders one way (its release form what came
+        # before, its acquire form what comes after), and is taken for the fence of both ways.
         c.line("w.fence()")
     else:
         # What a relaxed arrival may publish; mbarrier_init: of the barriers alone.

@@ -6,12 +6,10 @@ not know is an error that names the line.
 """
 
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipegen.emulator.ptx.ir import (
-    Address,
     Immediate,
     Instruction,
     Kernel,
@@ -20,25 +18,21 @@ from pipegen.emulator.ptx.ir import (
     Location,
     Module,
     Operand,
-    Pair,
     Parameter,
     PtxError,
     Register,
     SharedVariable,
     Symbol,
-    Vector,
 )
+from pipegen.emulator.ptx.operands import Operands
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)\s*")
-_NAME = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzw](?![\w$]))?")
-_NUMBER = re.compile(
-    r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?|-?\d[\d.eE]*U?"
-)
 _ALIGN = re.compile(r"\.align\s+(\d+)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\.(\w+)\s+([\w$%]+)\s*(?:\[(\d*)\])?\s*$")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_TARGETS = re.compile(r"\.branchtargets\s+(.*)", re.DOTALL)
 _THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
@@ -52,7 +46,9 @@ def parse(text: str) -> Module:
     shared: list[SharedVariable] = []
     version = target = ""
     files: dict[int, str] = {}
+    before = ""
     for head, line, body in lines.top_level():
+        previous, before = before, head
         if head.startswith(".version"):
             version = head.split()[1]
         elif head.startswith(".target"):
@@ -66,6 +62,8 @@ def parse(text: str) -> Module:
             shared.append(SharedVariable(*variable))
         elif head.startswith((".address_size", ".section", ".file", ".pragma")):
             continue
+        elif not head and previous.startswith(".section"):
+            continue  # its lines of DWARF may open on a line of their own
         else:
             raise PtxError("a statement that the reader does not know", line, head[:80])
     return Module(tuple(kernels), version, target, tuple(shared), files)
@@ -181,6 +179,7 @@ class _Body:
         self.shared: list[SharedVariable] = []
         self.local: list[LocalVariable] = []
         self._seen: set[Register] = set()
+        self._targets: dict[str, tuple[str, ...]] = {}  # of `.branchtargets`, by their label
         self._scopes: list[_Scope] = []
         self._count = 0
         self._location: Location | None = None
@@ -208,7 +207,7 @@ class _Body:
                 self._location = self._locations.setdefault(key, Location(*key))
                 at = text.find("\n", at) if "\n" in text[at:] else len(text)
             elif match := _LABEL.match(text, at):
-                self.items.append(Label(self._label(match[1]), self.line))
+                self.items.append(Label(self.label(match[1]), self.line))
                 self.line += match[0].count("\n")
                 at = match.end()
             else:
@@ -236,7 +235,7 @@ class _Body:
                 scope.labels.add(match[1])
         self._scopes.append(scope)
 
-    def _label(self, name: str) -> str:
+    def label(self, name: str) -> str:
         for scope in reversed(self._scopes):
             if name in scope.labels:
                 return f"{name}.{scope.number}" if scope.number else name
@@ -252,10 +251,45 @@ class _Body:
             self.shared.append(SharedVariable(*_variable(text, self.line)))
         elif text.startswith(".local"):
             self.local.append(LocalVariable(*_variable(text, self.line)))
+        elif match := _TARGETS.match(text):
+            self._name_targets(match[1])
         elif text.startswith("."):
             raise PtxError("a directive that the reader does not know", self.line, text[:80])
+        elif text.startswith("brx.idx"):
+            self._branch_by_index(text)
         else:
             self.items.append(self._instruction(text))
+
+    def _name_targets(self, text: str) -> None:
+        label = self.items[-1] if self.items else None
+        if not isinstance(label, Label):
+            raise PtxError(".branchtargets without a label before it", self.line)
+        self._targets[label.name] = tuple(self.label(each.strip()) for each in text.split(","))
+
+    def _branch_by_index(self, text: str) -> None:
+        """`brx.idx index, targets` as one branch after the other.
+
+        PTX ISA, "brx.idx" and ".branchtargets": to the target of that number; one that is not in
+        the list is undefined, and goes to the last.
+        """
+        read = self._instruction(text)
+        index, name = read.operands
+        targets = self._targets.get(name.name) if isinstance(name, Symbol) else None
+        if not targets or read.parts[2:] not in ((), ("uni",)):
+            raise PtxError("a branch by index that the reader does not know", self.line, text[:80])
+        for number, target in enumerate(targets[:-1]):
+            chosen = Register(f"%chosen{len(self.items)}", "pred")
+            self.registers.append(chosen)
+            test = chosen, index, Immediate(number)
+            self._append(("setp", "eq", "u32"), test)
+            self._append(("bra",), (Symbol(target),), chosen)
+        self._append(("bra",), (Symbol(targets[-1]),))
+
+    def _append(
+        self, parts: tuple[str, ...], operands: tuple[Operand, ...], guard: Register | None = None
+    ) -> None:
+        made = Instruction(parts, operands, self.line, guard, location=self._location)
+        self.items.append(made)
 
     def _declare(self, kind: str, names: str) -> None:
         scope = self._scopes[-1]
@@ -266,7 +300,7 @@ class _Body:
                 unique = f"{name}.{scope.number}" if scope.number else name
                 scope.named[name] = Register(unique, kind)
 
-    def _register(self, name: str) -> Register | None:
+    def register(self, name: str) -> Register | None:
         prefix = name.rstrip("0123456789")
         for scope in reversed(self._scopes):
             found = scope.named.get(name)
@@ -285,105 +319,11 @@ class _Body:
         if text.startswith("@"):
             word, text = text[1:].split(None, 1)
             negated = word.startswith("!")
-            guard = self._register(word.lstrip("!"))
+            guard = self.register(word.lstrip("!"))
             if guard is None:
                 raise PtxError("a guard that is not a register", self.line, word)
         name, _, rest = text.replace("\n", " ").replace("\t", " ").partition(" ")
-        reader = _Operands(rest.strip(), self)
+        reader = Operands(rest.strip(), self)
         return Instruction(
             tuple(name.split(".")), reader.all(), self.line, guard, negated, self._location
         )
-
-
-class _Operands:
-    """Reads the operands of one instruction."""
-
-    def __init__(self, text: str, body: _Body) -> None:
-        self.text = text
-        self.at = 0
-        self.body = body
-
-    def all(self) -> tuple[Operand, ...]:
-        return self._list("") if self.text else ()
-
-    def _list(self, closing: str) -> tuple[Operand, ...]:
-        found: list[Operand] = []
-        while True:
-            found.append(self._one())
-            self._space()
-            char = self.text[self.at : self.at + 1]
-            if char == closing:
-                self.at += 1
-                return tuple(found)
-            if char != ",":
-                raise self._error("operands that the reader does not know")
-            self.at += 1
-
-    def _space(self) -> None:
-        while self.text[self.at : self.at + 1].isspace():
-            self.at += 1
-
-    def _error(self, message: str) -> PtxError:
-        return PtxError(message, self.body.line, self.text[:80])
-
-    def _one(self) -> Operand:
-        self._space()
-        first = self._simple()
-        self._space()
-        if self.text[self.at : self.at + 1] == "|":
-            self.at += 1
-            self._space()
-            return Pair(first, self._simple())
-        return first
-
-    def _simple(self) -> Operand:
-        char = self.text[self.at : self.at + 1]
-        if char == "{":
-            self.at += 1
-            return Vector(self._list("}"))
-        if char == "[":
-            self.at += 1
-            return self._address()
-        if match := _NUMBER.match(self.text, self.at):
-            self.at = match.end()
-            return _number(match[0])
-        if match := _NAME.match(self.text, self.at):
-            self.at = match.end()
-            name = match[0]
-            register = self.body._register(name)
-            return register if register is not None else Symbol(self.body._label(name))
-        raise self._error("an operand that the reader does not know")
-
-    def _address(self) -> Operand:
-        base = self._simple()
-        self._space()
-        offset = 0
-        if self.text[self.at : self.at + 1] in "+-":
-            sign = -1 if self.text[self.at] == "-" else 1
-            self.at += 1
-            self._space()
-            number = _NUMBER.match(self.text, self.at)
-            if number is None:
-                raise self._error("an address whose offset is not a number")
-            self.at = number.end()
-            offset = sign * _number(number[0]).value
-            self._space()
-        rest: tuple[Operand, ...] = ()
-        char = self.text[self.at : self.at + 1]
-        self.at += 1
-        if char == ",":
-            rest = self._list("]")
-        elif char != "]":
-            raise self._error("an address that the reader does not know")
-        return Address(base, offset, rest)
-
-
-def _number(text: str) -> Immediate:
-    text = text.rstrip("U")
-    if text[:2] in ("0f", "0F"):
-        return Immediate(int(text[2:], 16), 32)
-    if text[:2] in ("0d", "0D"):
-        return Immediate(int(text[2:], 16), 64)
-    if any(char in text for char in ".eE") and not text.lower().lstrip("-").startswith("0x"):
-        return Immediate(struct.unpack("<Q", struct.pack("<d", float(text)))[0], 64)
-    return Immediate(int(text, 0) if not text.lstrip("-").isdigit() else int(text))
