@@ -215,7 +215,8 @@ class Role(Section):
         description="Pallas: which warpgroup loads, counted from 0; the last by default.",
     )
     kind: RoleKind | None = Field(
-        default=None, description="custom only: what moves its tiles; thread: a body; wgmma."
+        default=None,
+        description="custom only: what moves its tiles; thread: a body; wgmma, umma: a product.",
     )
     body: str | None = Field(
         default=None, description="custom only: Python text of the body of a stage; the identity."

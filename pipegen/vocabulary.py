@@ -12,7 +12,7 @@ Style = Literal[
 ]
 ProducerKind = Literal["thread", "cp_async", "tma", "umma", "clc"]
 ConsumerKind = Literal["thread", "wgmma", "umma", "umma+thread", "tma_store"]
-RoleKind = Literal["tma", "cp_async", "thread", "tma_store", "wgmma"]
+RoleKind = Literal["tma", "cp_async", "thread", "tma_store", "wgmma", "umma"]
 Walk = Literal["parallel", "sequential"]
 DtypeName = Literal["bf16", "f16", "f32", "e4m3", "e5m2", "i8", "i4", "i32"]
 AccumulatorName = Literal["f32", "i32"]

@@ -2,8 +2,9 @@
 """Random graphs that multiply, as the data of a description; by a seed.
 
 One product or two, operands straight from TMA or converted, one loader or two, results stored by
-wgmma's threads, by others, or by TMA. `python tests/random_products.py FOLDER COUNT` writes that
-many modules, to run them on a GPU.
+wgmma's threads, by others, or by TMA; with tcgen05 by one role or two that take the sums.
+`python tests/random_products.py FOLDER COUNT` writes that many modules of wgmma, to run them on a
+GPU.
 """
 
 import random
@@ -15,14 +16,15 @@ from pipegen.description_file import description_from_data
 from pipegen.errors import InputError
 
 # Rules of what a block has: a draft may ask for too much, and another is drawn.
-RESOURCES = {"PG273", "PG279"}
+RESOURCES = {"PG269", "PG273", "PG279"}
 
 
-def product(seed: int) -> dict[str, Any]:
+def product(seed: int, arch: str = "sm_90a") -> dict[str, Any]:
     """A graph that the rules let pass. Raises InputError if one is refused for its form."""
     rng = random.Random(seed)
+    draft = _draft if arch == "sm_90a" else _umma_draft
     while True:
-        data = _draft(rng)
+        data = draft(rng)
         data["kernel"]["name"] = f"product_{seed}"
         try:
             description_from_data(data)
@@ -99,6 +101,23 @@ class _Draft:
         if reader != "finish":
             self.ring("v", f"{reader} -> finish", holds="v")
 
+    def sums(self, role: str, shape: str) -> None:
+        """What becomes of a product in TMEM: threads store it, or TMA does, or both."""
+        way = self.rng.choice(("threads", "store", "both"))
+        readers = ["finish", "other"] if way == "both" else ["finish"]
+        stages = self.rng.choice(("auto", 1, 2, 3))
+        self.rings["acc"] = {"edge": f"{role} -> {', '.join(readers)}", "stages": stages}
+        self.vector(shape)
+        written = {"shape": shape, "dtype": self.rng.choice(("f32", "bf16", "f16"))}
+        if way == "both":
+            self.tensors["raw"] = {"shape": shape, "dtype": "f32", "write": "other"}
+        if way == "threads":
+            self.tensors["out"] = {**written, "write": "finish"}
+            return
+        self.ring("done", "finish -> store", dtype=written["dtype"])
+        self.roles["store"] = {"kind": "tma_store", "warps": 1}
+        self.tensors["out"] = {**written, "write": "store"}
+
 
 def _draft(rng: random.Random) -> dict[str, Any]:
     draft = _Draft(rng)
@@ -115,12 +134,34 @@ def _draft(rng: random.Random) -> dict[str, Any]:
         draft.result("second", "M, P")
     else:
         draft.result("multiply", "M, N")
+    return _data(draft, tile, "sm_90a")
+
+
+def _umma_draft(rng: random.Random) -> dict[str, Any]:
+    draft = _Draft(rng)
+    tile = {"m": 128, "n": rng.choice((32, 64, 96, 128)), "k": rng.choice((32, 64))}
+    draft.roles["multiply"] = {"kind": "umma", "warps": 1}
+    draft.operand("a", "M, K", "multiply")
+    draft.operand("b", "N, K", "multiply")
+    if rng.random() < 0.4:
+        tile |= {"n": rng.choice((32, 64)), "p": rng.choice((32, 64, 128))}
+        draft.roles["second"] = {"kind": "umma", "warps": 1}
+        draft.ring("scores", "multiply -> round")
+        draft.ring("between", "round -> second", dtype=draft.word)
+        draft.operand("c", "P, N", "second")
+        draft.sums("second", "M, P")
+    else:
+        draft.sums("multiply", "M, N")
+    return _data(draft, tile, "sm_100a")
+
+
+def _data(draft: _Draft, tile: dict[str, int], arch: str) -> dict[str, Any]:
     used = {tensor.get("read") for tensor in draft.tensors.values()}
     for loader in draft.loaders:
         if loader in used:
             draft.roles[loader] = {"kind": "tma", "warps": 1}
     return {
-        "kernel": {"op": "custom", "backend": "cute", "arch": "sm_90a"},
+        "kernel": {"op": "custom", "backend": "cute", "arch": arch},
         "tile": tile,
         "tensor": draft.tensors,
         "pipeline": draft.rings,

@@ -247,10 +247,10 @@ def test_tiles_that_registers_do_not_hold_are_handed_on_in_slabs():
     assert numbers.slabs(numbers.graph.role("convert")) == 1  # 128 x 64: 64
 
 
-def test_only_blackwell_and_pallas_have_no_role_that_multiplies():
+def test_only_blackwell_and_pallas_have_no_wgmma():
     text = PLAIN.read_text()
     for old, new, instead in (
-        ("sm_90a", "sm_100a", 'op = "mixed_gemm"'),
+        ("sm_90a", "sm_100a", 'Nearest valid choice: "umma"'),
         ('"cute"', '"pallas"', 'kernel.backend = "cute"'),
     ):
         with pytest.raises(InputError) as caught:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom_multiply.py.j2 780ae48716f6
-# text: cff06656391b
+# template: cute/custom_multiply.py.j2 dc163ea7b7a7
+# text: 0349579a29c4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -39,6 +39,12 @@ def ring_stages(plan: Plan) -> int:
     return max(p.stages for p in plan.pipelines if p.construct != "PipelineTmaStore")
 
 
+def output_tiles(plan: Plan) -> int:
+    """Tiles of the results that a CTA computes: more than there are accumulators in TMEM."""
+    accumulators = [pipe.stages for pipe in plan.pipelines if pipe.producer == "umma"]
+    return max(_OUTPUT_TILES, *(stages + 1 for stages in accumulators), 0)
+
+
 def verify_cases(plan: Plan) -> tuple[Case, ...]:
     """The cases of `pipegen verify`, cheapest first."""
     asked = plan.description.cluster
@@ -61,7 +67,7 @@ def verify_cases(plan: Plan) -> tuple[Case, ...]:
             rows = count * ctas * tile.m + _SHORT - (tile.m - 1)
             sizes = {"m": max(rows, _SHORT + 1), "n": min(tile.n, _COLUMNS)}
         elif op == "custom" and isinstance(tile.k, int):  # products: over K, of a second one over N
-            sizes = {"m": _OUTPUT_TILES * tile.m, "n": tile.n, "k": count * tile.k}
+            sizes = {"m": output_tiles(plan) * tile.m, "n": tile.n, "k": count * tile.k}
             if isinstance(tile.p, int):
                 sizes |= {"n": _SECOND_STEPS * tile.n, "p": tile.p}
         elif op == "custom":  # over panels of rows, and over the tiles of each

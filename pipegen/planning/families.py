@@ -141,6 +141,12 @@ FAMILIES: dict[str, Family] = {
         later("custom.product_plan", "fill_products"),
         later("custom.product_plan", "plan_products"),
     ),
+    "custom_umma": Family(
+        (),
+        PRODUCT_RULES | {"PG269"},
+        later("custom.product_plan", "fill_products"),
+        later("custom.umma_plan", "plan_umma"),
+    ),
     "custom_pallas": Family(
         (),
         CUSTOM_RULES | {"PG277"},

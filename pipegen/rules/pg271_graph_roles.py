@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
 from pipegen.planning.custom.code import arguments_of
-from pipegen.planning.custom.graph import WGMMA, Graph, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Graph, Ring, RoleNode
 from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.reading import MOVERS, read_graph
 from pipegen.selection import Refusal, select
@@ -65,7 +65,7 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
         )
         return
     kind = kinds[ring.sources[0]]
-    if len(graph.at_a_time(ring.sources)) > 1 and kind in ("thread", WGMMA):
+    if len(graph.at_a_time(ring.sources)) > 1 and kind in ("thread", WGMMA, UMMA):
         yield Problem(
             "two bodies would write the same tile",
             key,
@@ -74,11 +74,11 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
             f'"{ring.sources[0]} -> {", ".join(ring.targets)}"',
         )
         return
-    wanted = kind if kind in MOVERS else "thread"
+    wanted = kind if kind in (*MOVERS, UMMA) else "thread"
     if ring.producer != wanted:
         yield _wrong_kind(description, ring, "producer", ring.producer, wanted)
-    elif ring.consumer not in ("thread", "wgmma"):
-        yield _wrong_kind(description, ring, "consumer", ring.consumer, "thread")
+    elif ring.consumer not in (reads := _consumers(graph, ring)):
+        yield _wrong_kind(description, ring, "consumer", ring.consumer, reads[0])
     if kind == "tma" and len(ring.sources) > 1:
         numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
         sizes = {
@@ -94,6 +94,12 @@ def _ring(description: KernelDescription, graph: Graph, ring: Ring) -> Iterator[
                 "tiles of the same bytes, or a ring for each source",
                 f'"{ring.sources[0]} -> {", ".join(ring.targets)}"',
             )
+
+
+def _consumers(graph: Graph, ring: Ring) -> tuple[str, ...]:
+    """What the consumer of a ring may be called; threads are those that issue wgmma."""
+    umma = any(graph.role(target).kind == UMMA for target in ring.targets)
+    return (UMMA,) if umma else ("thread", WGMMA)
 
 
 def _wrong_kind(
@@ -119,7 +125,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
             '"thread"',
             '"thread"',
         )
-    elif role.kind == "tma_store" and not _stores_one(role):
+    elif role.kind == "tma_store" and not role.from_tmem and not _stores_one(role):
         yield Problem(
             "it stores the tiles of one ring, as they are, to one matrix of their type; "
             f"{role.name} {_ends(role)}",
@@ -136,7 +142,7 @@ def _role(graph: Graph, role: RoleNode) -> Iterator[Problem]:
             allowed="a tensor or a ring at each side of a role",
             nearest=f'tensor.out.write = "{role.name}"',
         )
-    elif role.kind not in ("thread", WGMMA) and (
+    elif role.kind not in ("thread", WGMMA, UMMA) and (
         role.body or role.finish or role.start is not None
     ):
         key = next(key for key in ("body", "finish", "start") if getattr(role, key) is not None)

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem
-from pipegen.planning.custom.graph import WGMMA, Graph
+from pipegen.planning.custom.graph import Graph
 from pipegen.planning.custom.product_bodies import made_parts
 from pipegen.planning.custom.product_numbers import ProductNumbers, numbers_for
 from pipegen.planning.custom.products import depth_of, result_dims, words_of_depth
@@ -64,7 +64,7 @@ def _loops(description: KernelDescription, numbers: ProductNumbers) -> Iterator[
     """What is given on in another loop than the one in which its role takes its steps."""
     graph = numbers.graph
     for role in graph.roles:
-        if role.kind == WGMMA:
+        if role.multiplies:
             dims = result_dims([part for ring in role.inputs for part in ring.parts])
             for ring in role.outputs if dims else ():
                 asked = description.pipeline[ring.name].shape

@@ -28,15 +28,17 @@ from pipegen.hardware import (
     SETMAXNREG_STEP,
     WARP,
 )
-from pipegen.planning.custom.graph import WGMMA
+from pipegen.planning.custom.graph import UMMA, WGMMA
 from pipegen.planning.custom.numbers import MOST_THREADS, NAMED_BARRIERS, Numbers
 from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.reading import read_graph
 
 DERIVED = True
 MOST_STAGES = 32
-# Warps of the kinds that do not take any power of two: wgmma is for whole warpgroups.
-WARPS = {"tma": (1,), "tma_store": (1,), WGMMA: (4, 8, 12, 16)}
+# Warps of the kinds that do not take any power of two: wgmma is for whole warpgroups, and a warp
+# issues all tcgen05 MMAs. Four reach the 128 lanes of TMEM, 32 each (PTX, "tcgen05.ld").
+WARPS = {"tma": (1,), "tma_store": (1,), WGMMA: (4, 8, 12, 16), UMMA: (1,)}
+LANES = (4,)
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -54,12 +56,16 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def _warps(numbers: Numbers) -> Iterator[Problem]:
     graph = numbers.graph
     for role in graph.roles:
-        allowed = WARPS.get(role.kind, (1, 2, 4, 8, 16))
+        allowed = LANES if role.sums else WARPS.get(role.kind, (1, 2, 4, 8, 16))
         if numbers.pallas:
             continue  # rule PG277 speaks of them
         if role.warps not in allowed:
             yield Problem(
-                f"{role.name} is of kind {role.kind}, which has {listing(allowed)} warps",
+                (
+                    f"{role.name} takes accumulators of 128 rows from TMEM, 32 a warp"
+                    if role.sums
+                    else f"{role.name} is of kind {role.kind}, which has {listing(allowed)} warps"
+                ),
                 f"role.{role.name}.warps",
                 role.warps,
                 listing(allowed),
@@ -83,13 +89,14 @@ def _warps(numbers: Numbers) -> Iterator[Problem]:
             f"{most} warps together",
             str(max(1, widest.warps // 2)),
         )
-    elif len(meeting) > NAMED_BARRIERS:
+    elif len(meeting) > (left := NAMED_BARRIERS - numbers.own_barriers):
         yield Problem(
             f"{len(meeting)} roles have threads that may meet, and a block has "
-            f"{NAMED_BARRIERS} named barriers beside __syncthreads",
+            f"{left} named barriers beside __syncthreads"
+            f"{' and those around TMEM' if left < NAMED_BARRIERS else ''}",
             f"role.{meeting[-1].name}.warps",
             meeting[-1].warps,
-            f"{NAMED_BARRIERS} roles of several warps",
+            f"{left} roles of several warps",
             "1",
         )
 
@@ -117,7 +124,7 @@ def _stages(numbers: Numbers) -> Iterator[Problem]:
 
 
 def _smem(numbers: Numbers) -> Iterator[Problem]:
-    rings = numbers.graph.rings
+    rings = [ring for ring in numbers.graph.rings if not ring.in_tmem]
     smallest = numbers.total(max(1, numbers.auto_stages))
     if smallest <= numbers.capacity:
         return

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A role of kind wgmma must multiply two tiles that wgmma multiplies, where wgmma exists.
+"""A role of kind wgmma or umma must multiply two tiles, where the tensor core of its kind exists.
 
 What it checks
-    The architecture and the backend: sm_90a and cute. That a role of kind wgmma takes one (M, c)
-    and one (s, c) from rings, both of bf16 or of f16; that K and P stand only where a role
-    multiplies; that all results have one shape, (M, N) or (M, P), and that nothing has a symbol
-    over which no loop goes. That a role of threads as written can hand on what it takes.
+    The architecture and the backend: wgmma with sm_90a, umma with sm_100a, and cute. That such a
+    role takes one (M, c) and one (s, c) from rings, both of bf16 or of f16; that K and P stand only
+    where a role multiplies; that all results have one shape, (M, N) or (M, P), and that nothing has
+    a symbol over which no loop goes. That a role of threads as written can hand on what it takes.
+    That a role of kind umma gives its f32 sums to one ring, and that roles of threads take them.
 
 Why
     wgmma reads A (M, K) and B (N, K) from SMEM and adds their product to f32 registers (PTX ISA,
     "wgmma.mma_async"). What is summed over is walked in a loop of the CTA, the results are shared
-    out among CTAs: a symbol that is neither has no place. Blackwell multiplies with tcgen05, whose
-    accumulators are in TMEM: other barriers, and other roles.
+    out among CTAs: a symbol that is neither has no place. Blackwell multiplies with tcgen05 (kind
+    umma), whose accumulators are in TMEM (PTX ISA, "tcgen05.mma"): only threads can take them from
+    there, by tcgen05.ld, and a second product's operand goes through such a role into SMEM.
 
 Example
     x (M, N) and w (N, K) at one role: nothing of x is summed with K.
 
 Use instead
-    What the message names; on sm_100a op = "gemm", or "mixed_gemm" where one operand is converted.
+    What the message names.
 """
 
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing
-from pipegen.planning.custom.graph import WGMMA, Graph, RoleNode
+from pipegen.planning.custom.graph import TENSOR_CORES, UMMA, WGMMA, Graph, RoleNode
 from pipegen.planning.custom.product_bodies import hands_on, made_parts, taken_parts
 from pipegen.planning.custom.products import (
     WALKED,
@@ -40,6 +42,7 @@ from pipegen.planning.custom.reading import (
     shape_of,
     words_of,
 )
+from pipegen.rules.umma_roles import umma_problems
 
 OPERANDS = ("bf16", "f16")
 # Names of the emitted file that only a graph which multiplies has.
@@ -50,6 +53,15 @@ TAKEN = frozenset(
         *("swizzled_layout", "plain_layout", "warp", "warpgroup", "tiles", "values"),
     )
 )
+# And those that only one with tcgen05 has.
+TAKEN_BY_UMMA = frozenset(
+    (
+        *("row", "column", "piece", "chunk", "tmem", "tmem_ptr", "tcgen05", "chunk_of"),
+        *("load_sums", "load_piece", "store_piece", "load_row", "store_row"),
+    )
+)
+WORDS = {WGMMA: "wgmma, whose sums are in registers", UMMA: "tcgen05, whose sums are in TMEM"}
+ELSEWHERE = {kind: f'{kind} with arch = "{arch}"' for arch, kind in TENSOR_CORES.items()}
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -57,25 +69,26 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         yield from _symbols_of_products(description)
         return
     kernel = description.kernel
-    role = next(name for name, role in description.role.items() if role.kind == WGMMA)
-    if kernel.arch != "sm_90a":
-        yield Problem(
-            f"{kernel.arch} has no wgmma: its tensor cores are tcgen05's, whose accumulators are "
-            "in TMEM, and a custom graph has no role for them. A GEMM of two matrices is "
-            'op = "gemm" there; one that converts an operand on the way is op = "mixed_gemm"',
-            f"role.{role}.kind",
-            WGMMA,
-            '"tma", "thread", "tma_store"; wgmma with arch = "sm_90a"',
-            'kernel.op = "mixed_gemm"',
-        )
-        return
+    kinds = [*TENSOR_CORES.values()]
+    role, kind = next((n, r.kind) for n, r in description.role.items() if r.kind in kinds)
+    own = TENSOR_CORES[kernel.arch]
+    for name, given in description.role.items():
+        if given.kind in kinds and given.kind != own:
+            yield Problem(
+                f"{kernel.arch} has no {given.kind}: its tensor cores are {WORDS[own]}",
+                f"role.{name}.kind",
+                given.kind,
+                f'"{own}" on {kernel.arch}; {ELSEWHERE[given.kind]}',
+                f'"{own}"',
+            )
+            return
     if kernel.backend != "cute":
         yield Problem(
             f"backend {kernel.backend} has no template for a custom graph that multiplies. "
             'Its GEMMs are op = "gemm" and op = "mixed_gemm"',
             f"role.{role}.kind",
-            WGMMA,
-            '"tma", "thread", "tma_store"; wgmma with backend = "cute"',
+            kind,
+            f'"tma", "thread", "tma_store"; {kind} with backend = "cute"',
             'kernel.backend = "cute"',
         )
         return
@@ -87,7 +100,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             "no value",
             "leave the key out",
         )
-    yield from _names(description)
+    yield from _names(description, TAKEN | TAKEN_BY_UMMA if own == UMMA else TAKEN)
     graph = read_graph(description)
     if graph is None:
         return
@@ -104,7 +117,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     yield from found
     if not found:
         for node in graph.roles:
-            yield from _product(graph, node) if node.kind == WGMMA else _threads(node)
+            yield from _product(graph, node) if node.multiplies else _threads(node)
+            yield from umma_problems(graph, node)
 
 
 def _symbols_of_products(description: KernelDescription) -> Iterator[Problem]:
@@ -114,7 +128,7 @@ def _symbols_of_products(description: KernelDescription) -> Iterator[Problem]:
             dims = shape_of(entry.shape) if entry.shape else None
             if dims and ", ".join(dims) not in SHAPES:
                 yield Problem(
-                    "K and P are symbols of products, and no role has kind wgmma",
+                    "K and P are symbols of products, and no role has kind wgmma or umma",
                     f"{section}.{name}.shape",
                     entry.shape,
                     listing(f'"{shape}"' for shape in SHAPES),
@@ -122,7 +136,7 @@ def _symbols_of_products(description: KernelDescription) -> Iterator[Problem]:
                 )
 
 
-def _names(description: KernelDescription) -> Iterator[Problem]:
+def _names(description: KernelDescription, taken: frozenset[str]) -> Iterator[Problem]:
     words = words_of(description)
     for section, names in (
         ("tensor", list(description.tensor)),
@@ -130,7 +144,7 @@ def _names(description: KernelDescription) -> Iterator[Problem]:
         ("role", words.roles()),
     ):
         for name in names:
-            if name in TAKEN:
+            if name in taken:
                 yield Problem(
                     "the emitted kernel needs the name for itself",
                     f"{section}.{name}",
@@ -187,7 +201,7 @@ def _product(graph: Graph, role: RoleNode) -> Iterator[Problem]:
     said = " and ".join(f"{part.name} ({', '.join(part.dims)})" for part in taken)
     if role.reads:
         yield Problem(
-            f"wgmma reads SMEM, and {role.name} reads {role.reads[0].name} from GMEM",
+            f"{role.kind} reads SMEM, and {role.name} reads {role.reads[0].name} from GMEM",
             f"tensor.{role.reads[0].name}.read",
             role.name,
             "a role of kind tma, and a ring from it",
@@ -199,34 +213,36 @@ def _product(graph: Graph, role: RoleNode) -> Iterator[Problem]:
         over = sorted({part.dims[-1] for part in taken if len(part.dims) == 2} - {"M", "P"})
         symbol = over[0] if over else "K"
         yield Problem(
-            f"it takes {said or 'nothing'}; wgmma multiplies two matrices that end with the same "
-            "symbol, over which it sums",
+            f"it takes {said or 'nothing'}; {role.kind} multiplies two matrices that end with the "
+            "same symbol, over which it sums",
             f"role.{role.name}.kind",
-            WGMMA,
+            role.kind,
             "one stage of (M, K) and one of (N, K), or of (M, N) and (P, N)",
             f'shape = "M, {symbol}" and shape = "{"P" if symbol == "N" else "N"}, {symbol}"',
         )
         return
     for operand in (product.a, product.b):
-        if operand.part.dtype not in OPERANDS:
-            yield _operand_type(graph, operand.ring.name, operand.part.name, operand.part.dtype)
+        if operand.part.dtype not in OPERANDS and not operand.ring.in_tmem:
+            yield _operand_type(
+                graph, role.kind, operand.ring.name, operand.part.name, operand.part.dtype
+            )
             return
-    if product.a.part.dtype != product.b.part.dtype:
+    if product.a.part.dtype != product.b.part.dtype and not role.from_tmem:
         yield Problem(
             f"{product.a.part.name} is {product.a.part.dtype} and {product.b.part.name} "
-            f"{product.b.part.dtype}; wgmma multiplies two of one type",
+            f"{product.b.part.dtype}; {role.kind} multiplies two of one type",
             f"role.{role.name}.kind",
-            WGMMA,
+            role.kind,
             "two operands of bf16, or of f16; a role of threads converts",
             f'dtype = "{product.a.part.dtype}" for {product.b.part.name}',
         )
 
 
-def _operand_type(graph: Graph, ring: str, part: str, dtype: str) -> Problem:
-    """An operand that wgmma does not multiply: another ring behind a role that converts it."""
+def _operand_type(graph: Graph, kind: str, ring: str, part: str, dtype: str) -> Problem:
+    """An operand that no tensor core multiplies: another ring behind a role that converts it."""
     tensor = part in {each.name for each in graph.tensors}
     return Problem(
-        f"wgmma multiplies bf16 or f16 here, and {part} is {dtype}: a role of threads between "
+        f"{kind} multiplies bf16 or f16 here, and {part} is {dtype}: a role of threads between "
         "them converts it",
         f"{'tensor' if tensor else 'pipeline'}.{part}.dtype",
         dtype,

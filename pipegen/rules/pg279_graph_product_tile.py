@@ -31,7 +31,7 @@ from pipegen.hardware import (
     VECTOR_BYTES,
     WARP,
 )
-from pipegen.planning.custom.graph import WGMMA, Part, RoleNode, elements
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, RoleNode, elements
 from pipegen.planning.custom.product_bodies import made_parts, taken_parts
 from pipegen.planning.custom.product_numbers import (
     ATOM_ROWS,
@@ -72,6 +72,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def _all(numbers: ProductNumbers) -> Iterator[Problem]:
     for role in numbers.graph.roles:
         product = product_of(role)
+        if role.kind == UMMA:
+            continue  # rule PG269
         if product is not None and role.warps % 4 == 0:
             yield from _product(numbers, role, product)
         elif role.kind == "thread":
@@ -158,6 +160,8 @@ def _threads(numbers: ProductNumbers, role: RoleNode) -> Iterator[Problem]:
                 '"i8"',
             )
             return
+        if role.sums:
+            continue  # a row is one thread's
         rows = extents[part.dims[0]] if part.dims[0] == "M" or len(part.dims) == 2 else 1
         columns = extents[part.dims[-1]] if part.dims != ("M",) else 1
         if rows > 1 and not whole_rows(rows, role.warps):
@@ -185,7 +189,8 @@ def _threads(numbers: ProductNumbers, role: RoleNode) -> Iterator[Problem]:
                 nearest_number(columns, fitting),
             )
             return
-    yield from _held(numbers, role)
+    if not role.sums:
+        yield from _held(numbers, role)
 
 
 def _held(numbers: ProductNumbers, role: RoleNode) -> Iterator[Problem]:
@@ -221,7 +226,7 @@ def _elements(numbers: ProductNumbers, part: Part) -> int:
 def _box(numbers: ProductNumbers, part: Part) -> Iterator[Problem]:
     """What TMA moves at once: at most 256 elements a dimension, rows of whole 16 bytes."""
     graph = numbers.graph
-    movers = [role for role in graph.roles if role.kind not in ("thread", WGMMA)]
+    movers = [role for role in graph.roles if role.kind not in ("thread", WGMMA, UMMA)]
     if not any(part in (*role.reads, *role.writes) for role in movers):
         return
     for symbol in part.dims:

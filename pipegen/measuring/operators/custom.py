@@ -30,7 +30,7 @@ class Operator:
         # TMA stores whole 16 bytes; threads store any N.
         self.any_n = "tma_store" not in kinds
         self.module = load(path)
-        self.multiplies = any(kind == "wgmma" for kind in kinds)
+        self.multiplies = bool({"wgmma", "umma"} & {*kinds})
         shapes = {symbol for name in self.tensors for symbol in self.symbols(name)}
         self.tile = {symbol: getattr(self.module, f"TILE_{symbol.upper()}") for symbol in shapes}
 

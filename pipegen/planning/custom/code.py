@@ -7,7 +7,7 @@ NAME_smem of what its stages hold, NAME_gmem or tma_NAME of a tensor, NAME_part 
 
 from dataclasses import dataclass
 
-from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Graph, Part, Ring, RoleNode
 from pipegen.planning.custom.numbers import Numbers
 
 
@@ -329,8 +329,8 @@ def settle(ring: Ring) -> list[str]:
 def commit(graph: Graph, ring: Ring) -> list[str]:
     """Every thread publishes its own part; for TMA or wgmma to read, through their proxy first."""
     kinds = {graph.role(target).kind for target in ring.targets}
-    if kinds & {"tma_store", WGMMA}:
-        reader = "wgmma" if WGMMA in kinds else "TMA"
+    if kinds & {"tma_store", WGMMA, UMMA}:
+        reader = "wgmma" if WGMMA in kinds else "tcgen05" if UMMA in kinds else "TMA"
         return [
             f"# {reader} reads the stage through the async proxy: publish to it first.",
             'cute.arch.fence_proxy("async.shared", space="cta")',

@@ -57,7 +57,7 @@ def cluster_text(graph: Graph) -> str:
 
 def size_of(numbers: Numbers, ring: Ring) -> str:
     """`4 x 16384 B a tile`"""
-    size = f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B, {numbers.every(ring)}"
+    size = f"{numbers.stages(ring)} x {numbers.stage_words(ring)}, {numbers.every(ring)}"
     return f"{size}{special(ring)}"
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Every = Literal["panel", "tile"]
-WGMMA = "wgmma"  # the kind of a role that multiplies (planning/custom/products.py)
+# The kinds of a role that multiplies (planning/custom/products.py), and the one an arch has.
+WGMMA, UMMA = "wgmma", "umma"
+TENSOR_CORES = {"sm_90a": WGMMA, "sm_100a": UMMA}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class Ring:
     def every(self) -> Every:
         """A stage is filled once a panel if nothing in it has columns."""
         return "tile" if any(part.every == "tile" for part in self.parts) else "panel"
+
+    @property
+    def in_tmem(self) -> bool:
+        """Whether a stage is an accumulator of tcgen05's, which has no SMEM."""
+        return self.producer == UMMA
 
     @property
     def edge(self) -> str:
@@ -97,6 +104,21 @@ class RoleNode:
         return self.order.groups if self.order and len(self.order.roles) == 1 else 1
 
     @property
+    def multiplies(self) -> bool:
+        """Whether the role does tensor-core work."""
+        return self.kind in TENSOR_CORES.values()
+
+    @property
+    def sums(self) -> tuple[Ring, ...]:
+        """The rings of accumulators that a role of threads takes from TMEM; no other kind can."""
+        return self.from_tmem if self.kind == "thread" else ()
+
+    @property
+    def from_tmem(self) -> tuple[Ring, ...]:
+        """The role's inputs whose stages are accumulators in TMEM."""
+        return tuple(ring for ring in self.inputs if ring.in_tmem)
+
+    @property
     def block_warps(self) -> int:
         """Warps of a block that the role has, in all its groups."""
         return self.warps * self.groups
@@ -138,7 +160,7 @@ class Graph:
     @property
     def multiplies(self) -> bool:
         """Whether a role does tensor-core work."""
-        return any(role.kind == WGMMA for role in self.roles)
+        return any(role.multiplies for role in self.roles)
 
     @property
     def clustered(self) -> bool:

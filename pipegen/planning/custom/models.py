@@ -54,6 +54,7 @@ def producers(numbers: Numbers, ring: Ring) -> list[End]:
             ),
             first=first,
             every=every,
+            tails=not ring.in_tmem,  # what empties an accumulator comes from this CTA's own warps
         )
         for source in ring.sources
         for name, first, every in groups_of(numbers.graph, numbers.graph.role(source))

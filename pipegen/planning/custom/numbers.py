@@ -19,7 +19,7 @@ from pipegen.hardware import (
     WARP,
     WARPGROUP,
 )
-from pipegen.planning.custom.graph import WGMMA, Graph, Order, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import UMMA, Graph, Order, Part, Ring, RoleNode, elements
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 1
@@ -66,6 +66,15 @@ class Numbers:
     def stage_bytes(self, ring: Ring) -> int:
         """Bytes of one stage."""
         return sum(self.part_bytes(part) for part in ring.parts)
+
+    def stage_words(self, ring: Ring) -> str:
+        """What a stage takes, for a drawing."""
+        return f"{self.stage_bytes(ring)} B"
+
+    @property
+    def own_barriers(self) -> int:
+        """Named barriers that the kernel itself takes."""
+        return 0
 
     @property
     def capacity(self) -> int:
@@ -137,7 +146,7 @@ class Numbers:
     def own_parts(self, ring: Ring, source: str) -> tuple[Part, ...]:
         """What one of a ring's sources puts into a stage."""
         role = self.graph.role(source)
-        if role.kind in ("thread", WGMMA):
+        if role.kind == "thread" or role.multiplies:
             return ring.parts
         return tuple(part for part in ring.parts if part in role.reads)
 
@@ -159,6 +168,8 @@ class Numbers:
             return 1  # a warpgroup, or its copy
         if ring.producer == "tma":
             return warps
+        if ring.producer == UMMA:
+            return 1  # its tcgen05.commit
         if ring.producer == "cp_async":
             return cp_async_producer_arrive_count(warps)
         return thread_producer_arrive_count(warps)

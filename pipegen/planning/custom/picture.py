@@ -205,7 +205,7 @@ def role_node(role: RoleNode, column: int) -> Node:
 def ring_node(numbers: Numbers, ring: Ring, column: int) -> Node:
     """A ring: its stages, how often one is filled, and what sets it apart."""
     apart = [word.strip() for word in special(ring).split(",") if word.strip()]
-    size = f"{numbers.stages(ring)} x {numbers.stage_bytes(ring)} B"
+    size = f"{numbers.stages(ring)} x {numbers.stage_words(ring)}"
     look = 'rx="14" fill="#fff" stroke="#888"' + (' stroke-dasharray="5 3"' if ring.peer else "")
     return Node(f"ring {ring.name}", column, ring.name, (size, numbers.every(ring), *apart), look)
 

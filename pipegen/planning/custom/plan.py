@@ -7,7 +7,7 @@ from typing import Any
 from pipegen.arithmetic import align_up
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP, WARPGROUP
-from pipegen.planning.custom.graph import Graph, Order, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, Graph, Order, Ring, RoleNode
 from pipegen.planning.custom.numbers import MOST_AUTO_STAGES, NAMED_BARRIERS, Numbers
 from pipegen.planning.custom.pallas import CONSTRUCT, pallas_values
 from pipegen.planning.custom.reading import read_graph
@@ -73,6 +73,7 @@ FILLED_BY = {
     "tma": "the TMA copies of {warps}, which arm the barrier with their bytes",
     "cp_async": "cp.async of every thread of {warps}, each of which commits every stage",
     "thread": "every thread of {warps}, from its body; each commits every stage",
+    UMMA: "the MMAs of {warps}, whose tcgen05.commit arrives when they are done",
 }
 
 
@@ -89,8 +90,16 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
         full_arrive_count=numbers.full_count(ring),
         empty_arrive_count=numbers.empty_count(ring),
         filled_by=FILLED_BY[ring.producer].format(warps=" and ".join(ring.sources)),
-        emptied_by=f"one lane of each warp of {' and '.join(ring.targets)}, once it has read",
+        emptied_by=emptied_by(ring),
     )
+
+
+def emptied_by(ring: Ring) -> str:
+    """Who says that a stage has been read."""
+    readers = " and ".join(ring.targets)
+    if ring.consumer == UMMA:
+        return f"a tcgen05.commit of {readers}, which arrives when its MMAs have read"
+    return f"one lane of each warp of {readers}, once it has read"
 
 
 def order_pipeline(numbers: Numbers, order: Order) -> PipelinePlan:
@@ -216,15 +225,18 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
     words = {
         "tma": "one lane of each warp that acquires",
         "pallas": "a warpgroup of Mosaic GPU arrives as one",
+        UMMA: "a tcgen05.commit",
     }
     whose = "each warpgroup" if numbers.pallas else "one lane of each warp"
+    if ring.consumer == UMMA:
+        whose = "a tcgen05.commit of each role"
     return [
         Number(
             f"{ring.name}_stages",
             numbers.stages(ring),
             "stages",
             stages_or_given(given, ring.name, "as many as fit, at most 4"),
-            f"of {numbers.stage_bytes(ring)} B",
+            f"of {numbers.stage_words(ring)}",
         ),
         Number(
             f"{ring.name}_full_arrive_count",

@@ -5,10 +5,11 @@ import textwrap
 
 from pipegen.planning.custom.bodies import Body
 from pipegen.planning.custom.code import arguments_of, field_of, upper
-from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, Graph, Part, Ring, RoleNode
 from pipegen.planning.custom.product_code import block_shape
 from pipegen.planning.custom.product_numbers import ProductNumbers
 from pipegen.planning.custom.products import SHAPES, Operand, Product, product_of
+from pipegen.planning.custom.umma_bodies import reader_body
 
 SLABBED = tuple(dims for dims in SHAPES.values() if len(dims) == 2)
 
@@ -19,7 +20,10 @@ def product_bodies_of(numbers: ProductNumbers) -> list[Body]:
     for role in numbers.graph.roles:
         product = product_of(role)
         if product is not None:
-            found += [_multiply(role, product), _finish(role, product)]
+            found.append(_multiply(role, product))
+            found += [] if role.kind == UMMA else [_finish(role, product)]
+        elif role.sums:
+            found.append(reader_body(role, _given(role.body)))
         elif role.kind == "thread":
             found.append(_body(numbers, role))
     return found
@@ -31,29 +35,36 @@ def _given(text: str | None) -> list[str]:
 
 def _multiply(role: RoleNode, product: Product) -> Body:
     a, b = field_of(product.a.ring, product.a.part), field_of(product.b.ring, product.b.part)
-    what = "Yours" if role.body else f"Yours; as written, sums += {a} @ {b}.T by wgmma"
+    umma = role.kind == UMMA
+    by, field = ("tcgen05", "tcgen05") if umma else ("wgmma", "warpgroup")
+    what = "Yours" if role.body else f"Yours; as written, sums += {a} @ {b}.T by {by}"
     lines = _given(role.body) or [
         f"for k in cutlass.range_constexpr(cute.size({a}, mode=[2])):",
         f"    cute.gemm(tiled_mma, sums, {a}[None, None, k], {b}[None, None, k], sums)",
-        "    tiled_mma.set(warpgroup.Field.ACCUMULATE, True)",
+        f"    tiled_mma.set({field}.Field.ACCUMULATE, True)",
     ]
     return Body(
         role.name,
         f"{a}: cute.Tensor, {b}: cute.Tensor, sums: cute.Tensor, tiled_mma: cute.TiledMma",
         [
-            f"{what}. {upper(role.name)}_WARPS warps.",
+            f"{what}. {'One warp' if umma else f'{upper(role.name)}_WARPS warps'}.",
             "",
-            _operand(product.a, "A: (MMA, M, K)"),
-            _operand(product.b, "B: (MMA, N, K)"),
-            f"sums: this thread's f32 accumulators of (TILE_M, TILE_{product.columns})",
-            "tiled_mma: given back; a tile's first wgmma overwrites the sums, all others add",
+            _operand(product.a, f"{by}'s A: (MMA, M, K)"),
+            _operand(product.b, f"{by}'s B: (MMA, N, K)"),
+            (
+                f"sums: the accumulator of (TILE_M, TILE_{product.columns}) f32 in TMEM"
+                if umma
+                else f"sums: this thread's f32 accumulators of (TILE_M, TILE_{product.columns})"
+            ),
+            f"tiled_mma: given back; a tile's first {'MMA' if umma else by} overwrites the sums, "
+            "all others add",
         ],
         [*lines, "return tiled_mma"],
     )
 
 
 def _operand(operand: Operand, side: str) -> str:
-    return f"{_said(operand.part, operand.ring)}, as wgmma's {side}"
+    return f"{_said(operand.part, operand.ring)}, as {side}"
 
 
 def _finish(role: RoleNode, product: Product) -> Body:
@@ -170,7 +181,7 @@ def product_expected(graph: Graph) -> dict[str, str]:
 
     def of_part(ring: Ring, part: Part) -> str:
         source = graph.role(ring.sources[0])
-        return of_role(source, part) if source.kind in ("thread", WGMMA) else part.name
+        return of_role(source, part) if source.kind == "thread" or source.multiplies else part.name
 
     return {
         part.name: (

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a custom kernel that multiplies: swizzled stages, accumulators, steps of loops."""
+"""The numbers of a custom kernel that multiplies: swizzled stages, accumulators, steps of loops.
+
+Those of tcgen05, whose accumulators are in TMEM, are in `umma_numbers`.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +17,7 @@ from pipegen.hardware import (
     TMA_SMEM_ALIGNMENT,
     WARP,
 )
-from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode, elements
+from pipegen.planning.custom.graph import UMMA, WGMMA, Graph, Part, Ring, RoleNode, elements
 from pipegen.planning.custom.numbers import Numbers
 from pipegen.planning.custom.products import (
     Product,
@@ -43,8 +46,13 @@ def whole_rows(rows: int, parts: int) -> bool:
 
 def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
     """The numbers of a graph, whichever loops it has."""
-    kind = ProductNumbers if graph.multiplies else Numbers
-    return kind(graph, arch, backend)
+    if not graph.multiplies:
+        return Numbers(graph, arch, backend)
+    if any(role.kind == UMMA for role in graph.roles):
+        from pipegen.planning.custom.umma_numbers import UmmaNumbers
+
+        return UmmaNumbers(graph, arch, backend)
+    return ProductNumbers(graph, arch, backend)
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,7 @@ class ProductNumbers(Numbers):
     @property
     def formed(self) -> bool:
         """Whether every role that multiplies has its two operands (else rule PG278 says why)."""
-        return all(role.kind != WGMMA or product_of(role) for role in self.graph.roles)
+        return all(not role.multiplies or product_of(role) for role in self.graph.roles)
 
     def case(self, tiles: int) -> str:
         """What the model of the barriers tried, for the message of rule PG274."""

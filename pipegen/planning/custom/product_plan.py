@@ -7,6 +7,7 @@ from typing import Any
 from pipegen.arithmetic import align_up
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP, WARPGROUP
+from pipegen.planning.custom.graph import WGMMA
 from pipegen.planning.custom.plan import class_of, pipeline_of, ring_numbers, stage_limit
 from pipegen.planning.custom.product_numbers import (
     BETWEEN_STAGES,
@@ -41,6 +42,21 @@ def plan_products(
         raise ValueError(f"no graph to plan: {description.pipeline=}")
     numbers = ProductNumbers(graph, description.kernel.arch, description.kernel.backend)
     classes = {ring.name: class_of(ring, description) for ring in graph.rings}
+    values = product_values(description, numbers, classes)
+    return plan_graph(given, description, name, template, numbers, classes, values)
+
+
+def plan_graph(
+    given: KernelDescription,
+    description: KernelDescription,
+    name: str,
+    template: str,
+    numbers: ProductNumbers,
+    classes: dict[str, str],
+    values: dict[str, Any],
+) -> Plan:
+    """The plan of a graph that multiplies, of either kind of tensor core."""
+    graph = numbers.graph
     roles = tuple(
         RolePlan(
             role.name,
@@ -60,7 +76,7 @@ def plan_products(
         roles,
         numbers_of(given, numbers),
         limit_of(numbers),
-        product_values(description, numbers, classes),
+        values,
     )
 
 
@@ -82,12 +98,12 @@ def numbers_of(given: KernelDescription, numbers: ProductNumbers) -> tuple[Numbe
     for ring in graph.rings:
         stages, *counts = ring_numbers(given, numbers, ring)
         depth = numbers.depth(ring)
-        if depth < len(numbers.nest):
+        if depth < len(numbers.nest) and not ring.in_tmem:
             why = f"{BETWEEN_STAGES if depth else OUTER_STAGES}: outside the innermost loop"
             stages = replace(stages, formula=stages_or_given(given, ring.name, why))
         found += [stages, *counts]
     for role in graph.roles:
-        if (product := product_of(role)) is not None:
+        if role.kind == WGMMA and (product := product_of(role)) is not None:
             m, columns = graph.extents["M"], graph.extents[product.columns]
             found += [
                 Number(
@@ -107,7 +123,9 @@ def numbers_of(given: KernelDescription, numbers: ProductNumbers) -> tuple[Numbe
             ]
     warps = " + ".join(str(role.warps) for role in graph.roles)
     tiles = " + ".join(
-        f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}" for ring in graph.rings
+        f"{numbers.stages(ring)} * {numbers.stage_bytes(ring)}"
+        for ring in graph.rings
+        if not ring.in_tmem
     )
     rest = numbers.smem_bytes - sum(
         numbers.stages(ring) * numbers.stage_bytes(ring) for ring in graph.rings

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that templates/cute/custom_multiply.py.j2 puts into its text, beyond the numbers."""
+"""The words that templates/cute/custom_multiply.py.j2 puts into its text, beyond the numbers.
+
+What those of tcgen05 have beside them is in `umma_template`.
+"""
 
 import textwrap
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES
 from pipegen.planning.custom.code import field_of, upper
-from pipegen.planning.custom.graph import Part, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, Ring, RoleNode
 from pipegen.planning.custom.product_bodies import product_bodies_of, product_expected
 from pipegen.planning.custom.product_code import block_shape, role_lines
 from pipegen.planning.custom.product_numbers import ProductNumbers, swizzle_of
@@ -20,6 +23,8 @@ from pipegen.planning.custom.template import (
     listing_of_shapes,
     size_words,
 )
+from pipegen.planning.custom.umma_code import umma_role_lines
+from pipegen.planning.custom.umma_numbers import UmmaNumbers
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
 
@@ -138,13 +143,15 @@ def product_values(
     }
 
 
-def walks(rows: str, columns: str, nest: tuple[str, ...]) -> list[str]:
+def walks(
+    rows: str, columns: str, nest: tuple[str, ...], where: str = "SMEM", more: str = ""
+) -> list[str]:
     """The docstring's sentence about the loops."""
     inner = ", and within it over ".join(f"{symbol} in steps of TILE_{symbol}" for symbol in nest)
     text = (
         f"A CTA takes tiles of TILE_M x TILE_{columns} of the result, one after the other, and for "
-        f"each walks over {inner}. Every role has its own loops; rings of SMEM stages connect the "
-        "roles, each filled as often as its tiles change. What a role computes is its body, a "
+        f"each walks over {inner}. Every role has its own loops; rings of {where} stages connect "
+        "the roles, each filled as often as its tiles change. What a role computes is its body, a "
         'function under "Yours": replacing it never touches the protocol.'
     )
     if len(nest) > 1:
@@ -152,7 +159,7 @@ def walks(rows: str, columns: str, nest: tuple[str, ...]) -> list[str]:
             f" The first product is computed anew for each tile of {columns}: that is wasted work "
             f"where there are many."
         )
-    return textwrap.wrap(text, WIDTH + 2)
+    return textwrap.wrap(text + more, WIDTH + 2)
 
 
 def tolerance(numbers: ProductNumbers) -> str:
@@ -248,12 +255,11 @@ def mma_values(numbers: ProductNumbers, role: RoleNode) -> dict[str, Any]:
     product = product_of(role)
     if product is None:
         raise ValueError(f"rule PG278 lets no such role pass: {role}")
+    warps = f", {upper(role.name)}_WARPS" if role.kind == WGMMA else ""
     return {
         "name": f"{role.name}_mma",
-        "upper": upper(role.name),
-        "dtype": DTYPE[product.a.part.dtype].cutlass,
-        "columns": f"TILE_{product.columns}",
-        "k": numbers.mma_k(product),
+        "arguments": f"cutlass.{DTYPE[product.a.part.dtype].cutlass}, TILE_{product.columns}, "
+        f"{numbers.mma_k(product)}{warps}",
     }
 
 
@@ -271,9 +277,18 @@ def role_values(numbers: ProductNumbers, role: RoleNode, index: int) -> dict[str
         "branch": "else:" if final and index else f"{'elif' if index else 'if'} {test}:",
         "banner": f"# ---- {role.name} ".ljust(BANNER_END, "-"),
         "described": column(role.name, f"{warps:<15} {product_does(numbers, role)}"),
-        "lines": role_lines(numbers, role),
+        "lines": lines_of(numbers, role),
         "timeline": column(role.name, timeline(numbers, role)),
     }
+
+
+def lines_of(numbers: ProductNumbers, role: RoleNode) -> list[str]:
+    """All lines of a role's branch, of either kind of tensor core."""
+    return (
+        umma_role_lines(numbers, role)
+        if isinstance(numbers, UmmaNumbers)
+        else role_lines(numbers, role)
+    )
 
 
 def product_does(numbers: ProductNumbers, role: RoleNode) -> str:
@@ -283,9 +298,9 @@ def product_does(numbers: ProductNumbers, role: RoleNode) -> str:
     product = product_of(role)
     if product is not None:
         a, b = field_of(product.a.ring, product.a.part), field_of(product.b.ring, product.b.part)
+        each = "tcgen05" if role.kind == UMMA else "a wgmma group"
         return (
-            f"multiplies: {a} @ {b}.T -> {', '.join(gives)}, a wgmma group at each step of "
-            f"{product.over}"
+            f"multiplies: {a} @ {b}.T -> {', '.join(gives)}, {each} at each step of {product.over}"
         )
     verb = {"tma": "loads by TMA", "tma_store": "stores by TMA"}.get(role.kind, "computes")
     return f"{verb}: {', '.join(takes)} -> {', '.join(gives)}, {numbers.every(role)}"
@@ -312,7 +327,10 @@ def timeline(numbers: ProductNumbers, role: RoleNode) -> str:
 
 def ring_values(numbers: ProductNumbers, ring: Ring, cls: str) -> dict[str, Any]:
     """A ring's constants, storage, and construction."""
-    full = f"{numbers.full_count(ring)} arrives"
+    full, empty = f"{numbers.full_count(ring)} arrives", f"{numbers.empty_count(ring)} arrives"
+    full = "1 commit" if ring.in_tmem else full
+    if ring.consumer == UMMA:
+        empty = f"{numbers.empty_count(ring)} commit{'s' * (len(ring.targets) > 1)}"
     tx_count = numbers.tx_count(ring)
     if tx_count:
         full = f"{numbers.full_count(ring)} x {tx_count} B"
@@ -325,11 +343,10 @@ def ring_values(numbers: ProductNumbers, ring: Ring, cls: str) -> dict[str, Any]
         "stages": numbers.stages(ring),
         "full": numbers.full_count(ring),
         "empty": numbers.empty_count(ring),
-        "row": f"{ring.name:<20} {cls:<17} {numbers.stages(ring):<7} {full:<16} "
-        f"{numbers.empty_count(ring)} arrives",
+        "row": f"{ring.name:<20} {cls:<17} {numbers.stages(ring):<7} {full:<16} {empty}",
         "tx": [{"bytes": tx_count, "formula": tx_formula(numbers, ring)}] if tx_count else [],
         "alignment": numbers.buffer_alignment(ring),
-        "buffers": [buffer_values(numbers, ring, part) for part in ring.parts],
+        "buffers": [buffer_values(numbers, ring, p) for p in ring.parts if not ring.in_tmem],
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom graphs that multiply: their loops, and what each role of kind wgmma does. Pure functions.
+"""Custom graphs that multiply: their loops, and what their tensor cores do. Pure functions.
 
 A product is A (M, c) times B (s, c), both with the symbol c that is summed over last; the result is
 (M, s). x (M, K) and w (N, K) give (M, N); that and v (P, N) give (M, P). A CTA takes one tile of
@@ -8,7 +8,7 @@ the results after the other, and walks over N, if they are (M, P), and over K wi
 
 from dataclasses import dataclass
 
-from pipegen.planning.custom.graph import WGMMA, Graph, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import Graph, Part, Ring, RoleNode
 
 SHAPES = {
     ", ".join(dims): dims
@@ -67,7 +67,7 @@ def result_dims(taken: list[Part]) -> tuple[str, ...] | None:
 def product_of(role: RoleNode) -> Product | None:
     """A role's product; None where it multiplies nothing, or not two matrices that fit."""
     operands = [Operand(ring, part) for ring in role.inputs for part in ring.parts]
-    if role.kind != WGMMA or result_dims([each.part for each in operands]) is None:
+    if not role.multiplies or result_dims([each.part for each in operands]) is None:
         return None
     a, b = sorted(operands, key=lambda each: each.part.dims[0] != "M")
     return Product(a, b)

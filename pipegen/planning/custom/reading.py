@@ -8,13 +8,22 @@ from dataclasses import dataclass, field
 from pipegen.description import KernelDescription, Pipeline
 from pipegen.description import Order as GivenOrder
 from pipegen.errors import Problem, listing, nearest_word
-from pipegen.planning.custom.graph import WGMMA, Graph, Order, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import (
+    TENSOR_CORES,
+    UMMA,
+    WGMMA,
+    Graph,
+    Order,
+    Part,
+    Ring,
+    RoleNode,
+)
 from pipegen.planning.custom.products import SHAPES as PRODUCT_SHAPES
 from pipegen.planning.custom.products import result_dims
 
 MOVERS = ("tma", "cp_async")
 # Warps of a role that says nothing: one issues TMA for all, four are a warpgroup.
-USUAL_WARPS = {"tma": 1, "tma_store": 1, "cp_async": 4, "thread": 4}
+USUAL_WARPS = {"tma": 1, "tma_store": 1, "cp_async": 4, "thread": 4, UMMA: 1}
 SHAPES = {"M, N": ("M", "N"), "M": ("M",), "N": ("N",)}
 # Rows of a tile that each warpgroup of a role has that says nothing, and multiplies.
 USUAL_PRODUCT_ROWS = 64
@@ -108,7 +117,7 @@ def words_of(description: KernelDescription) -> Words:
 
 def multiplies(description: KernelDescription) -> bool:
     """Whether a role of the description does tensor-core work."""
-    return any(role.kind == WGMMA for role in description.role.values())
+    return any(role.kind in TENSOR_CORES.values() for role in description.role.values())
 
 
 def _no_shape(description: KernelDescription, key: str, value: str) -> Problem:
@@ -171,7 +180,7 @@ def read_graph(description: KernelDescription) -> Graph | None:
     """The graph of a description whose words name something; None where they do not.
 
     Whether the graph can be built is for the rules; None also where it multiplies in a way of which
-    rule PG278 speaks alone: without wgmma, or where no template has it.
+    rule PG278 speaks alone: by what the architecture lacks, or where no template has it.
     """
     words = words_of(description)
     if words.problems or not words.edges or not description.tensor or _no_products(description):
@@ -204,7 +213,7 @@ def read_graph(description: KernelDescription) -> Graph | None:
                 wide = max((part.dims for part in taken), key=len, default=("M", "N"))
                 dims = shape_of(entry.shape) if entry.shape else None
                 dtype = entry.dtype or (taken[0].dtype if taken else "bf16")
-                if kinds[source] == WGMMA:  # gives its sums on
+                if kinds[source] in TENSOR_CORES.values():  # gives its sums on
                     dims, dtype = result_dims(taken) or ("M", "N"), entry.dtype or "f32"
                 made = (Part(ring, dims or wide, dtype),)
                 if passed:
@@ -264,18 +273,18 @@ def read_graph(description: KernelDescription) -> Graph | None:
 def placed(roles: tuple[RoleNode, ...]) -> tuple[RoleNode, ...]:
     """The roles in the order of their warps.
 
-    Those that compute come first, so that they begin at a multiple of four warps, and those that
-    multiply before them; groups that take turns stand side by side, so that a warp's place says
-    whose turn is its own.
+    Those that compute come first, so that they begin at a multiple of four warps, and before the
+    others those of wgmma, or those that take umma's sums from TMEM; groups that take turns stand
+    side by side, so that a warp's place says whose turn is its own.
     """
     first: dict[str, int] = {}
     for index, role in enumerate(roles):
         first.setdefault(role.order.name if role.order else role.name, index)
-    kinds = {WGMMA: 0, "tma": 2, "tma_store": 2}
+    kinds = {WGMMA: 0, UMMA: 2, "tma": 2, "tma_store": 2}
 
     def place(role: RoleNode) -> tuple[int, int, int]:
         if role.order is None:
-            return kinds.get(role.kind, 1), first[role.name], 0
+            return 0 if role.sums else kinds.get(role.kind, 1), first[role.name], 0
         return 1, first[role.order.name], role.order.roles.index(role.name)
 
     return tuple(sorted(roles, key=place))
@@ -294,7 +303,9 @@ def _no_products(description: KernelDescription) -> bool:
     """Whether the graph multiplies where nothing can, or has symbols of products without any."""
     kernel = description.kernel
     if multiplies(description):
-        return (kernel.backend, kernel.arch) != ("cute", "sm_90a") or bool(apart(description))
+        kinds = {role.kind for role in description.role.values()} & {*TENSOR_CORES.values()}
+        fits = kernel.backend == "cute" and kinds == {TENSOR_CORES[kernel.arch]}
+        return not fits or bool(apart(description))
     shapes = [tensor.shape for tensor in description.tensor.values()]
     shapes += [ring.shape for ring in description.pipeline.values() if ring.shape is not None]
     return any({"K", "P"} & set(shape) for shape in shapes)
@@ -317,8 +328,9 @@ def apart(description: KernelDescription) -> dict[str, object]:
 
 def _reads(kinds: Iterable[str]) -> str:
     """The consumer of a ring with readers of these kinds: whose stages wgmma reads, says so."""
-    return WGMMA if WGMMA in kinds else "thread"
+    found = {*kinds} & {*TENSOR_CORES.values()}
+    return min(found, default="thread")
 
 
 def _move(kind: str) -> str:
-    return kind if kind in MOVERS else "thread"
+    return kind if kind in (*MOVERS, UMMA) else "thread"

@@ -1,0 +1,742 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: custom | cute | sm_100a
+# template: cute/custom_multiply_sm100.py.j2 039ee4b80f85
+# text: 03afce3da52c
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with nvidia-cutlass-dsl 4.8.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "custom"
+#   backend = "cute"
+#   arch = "sm_100a"
+#   name = "custom_sm100_multiply"
+#
+#   [tensor.x]
+#   shape = "M, K"
+#   read = "load"
+#
+#   [tensor.w]
+#   shape = "N, K"
+#   read = "load"
+#
+#   [tensor.scale]
+#   shape = "M"
+#   dtype = "f32"
+#   read = "load"
+#
+#   [tensor.bias]
+#   shape = "N"
+#   dtype = "f32"
+#   read = "epilogue"
+#
+#   [tensor.out]
+#   shape = "M, N"
+#   write = "store"
+#   expect = "((x @ w.T) * scale[:, None] + bias).relu()"
+#
+#   [pipeline.xw]
+#   edge = "load -> multiply"
+#   holds = "x, w"
+#
+#   [pipeline.scale]
+#   edge = "load -> epilogue"
+#
+#   [pipeline.acc]
+#   edge = "multiply -> epilogue"
+#
+#   [pipeline.done]
+#   edge = "epilogue -> store"
+#   dtype = "bf16"
+#
+#   [role.multiply]
+#   kind = "umma"
+#
+#   [role.store]
+#   kind = "tma_store"
+#
+#   [role.epilogue]
+#   body = """for piece in cutlass.range_constexpr(TILE_N // PIECE):
+#       values = load_sums(acc, piece, thread) * load_piece(scale, piece, thread)
+#       values = values + load_row(bias, row, column + piece * PIECE)
+#       store_piece(cute.where(values > 0.0, values, 0.0), done, piece, thread)
+#   """
+"""A custom graph of roles that multiply, for Blackwell (sm_100a) in the CuTe DSL.
+
+A CTA takes tiles of TILE_M x TILE_N of the result, one after the other, and for each walks over K
+in steps of TILE_K. Every role has its own loops; rings of SMEM and TMEM stages connect the roles,
+each filled as often as its tiles change. What a role computes is its body, a function under
+"Yours": replacing it never touches the protocol. Compiled and emulated, never run: no Blackwell
+GPU was at hand when this was written.
+
+Roles of a CTA's 224 threads
+  epilogue             warps 0 to 3    computes: bias, scale, acc -> done, once a tile
+  load                 warp 4          loads by TMA: x, w, scale -> xw, scale, at each step of K
+  multiply             warp 5          multiplies: xw_x @ xw_w.T -> acc, tcgen05 at each step of K
+  store                warp 6          stores by TMA: done -> out, once a tile
+
+Pipelines
+  ring                 class             stages  full barrier     empty barrier
+  xw                   PipelineTmaUmma   4       1 x 32768 B      1 commit
+  scale                PipelineTmaAsync  1       1 x 512 B        4 arrives
+  acc                  PipelineUmmaAsync 2       1 commit         4 arrives
+  done                 PipelineAsync     1       128 arrives      1 arrives
+
+  xw                   load -> multiply, at each step of K
+  scale                load -> epilogue, once a tile
+  acc                  multiply -> epilogue, once a tile
+  done                 epilogue -> store, once a tile
+
+  A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
+  by the bytes that land, threads by an arrive each, tcgen05 by a commit that arrives when the MMAs
+  before it are done). A consumer waits for the full barrier; one lane of each of its warps releases
+  the stage, or tcgen05 by another commit.
+
+  acc is 2 accumulators of 128 columns of TMEM. epilogue allocates 256 columns, and frees them
+  when all roles that take accumulators are through. Where another kernel holds TMEM on the same
+  SM, a CTA waits until enough of it is free.
+
+Timeline of a CTA
+  epilogue             each tile: wait scale, wait acc, fill done, release scale, release acc
+  load                 each tile: fill scale; each step of K: fill xw
+  multiply             each tile: fill acc; each step of K: wait xw, multiply, release xw
+  store                each tile: wait done, store out, release done
+
+Constraints
+  x is (M, K), w is (N, K), scale is (M,), bias is (N,), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
+  N is a multiple of 8: TMA stores 16 bytes at a time.
+
+Run
+  python custom_sm100_multiply.py
+  compares with float64, on a B200 with torch; with --compile-only it needs neither.
+"""
+
+import argparse
+import array
+import functools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Without a GPU, the compiler takes its target from here, and reads it when imported.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
+
+import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
+import cutlass
+from cutlass import cute, memory, pipeline
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from cutlass.cute.nvgpu.tcgen05 import SmemLayoutAtomKind
+from cutlass.utils import HardwareInfo
+
+X_DTYPE, X_ALIGN = cutlass.BFloat16, 8  # elements of 16 B
+W_DTYPE, W_ALIGN = cutlass.BFloat16, 8  # elements of 16 B
+SCALE_DTYPE, SCALE_ALIGN = cutlass.Float32, 4  # elements of 16 B
+BIAS_DTYPE, BIAS_ALIGN = cutlass.Float32, 4  # elements of 16 B
+OUT_DTYPE, OUT_ALIGN = cutlass.BFloat16, 8  # elements of 16 B
+
+TILE_M, TILE_N, TILE_K = 128, 128, 64  # elements of a tile
+RASTER_GROUP = 8  # rows of tiles walked together, for L2
+EPILOGUE_WARPS = 4
+THREADS = 224  # 32 * (4 + 1 + 1 + 1)
+
+# xw: load -> multiply, at each step of K
+XW_STAGES = 4
+XW_FULL, XW_EMPTY = 1, 1  # arrivals
+XW_BYTES = 32768  # 128 * 64 * 2 + 128 * 64 * 2
+# scale: load -> epilogue, once a tile
+SCALE_STAGES = 1
+SCALE_FULL, SCALE_EMPTY = 1, 4  # arrivals
+SCALE_BYTES = 512  # 128 * 4
+# acc: multiply -> epilogue, once a tile
+ACC_STAGES = 2
+ACC_FULL, ACC_EMPTY = 1, 4  # arrivals
+# done: epilogue -> store, once a tile
+DONE_STAGES = 1
+DONE_FULL, DONE_EMPTY = 128, 1  # arrivals
+# TMEM: a row of TILE_M in each of its 128 lanes, an f32 in each column.
+ACC_COLUMN = 0  # the first
+TMEM_COLUMNS = 256  # 2 * 128
+PIECE = 32  # columns of its row that a thread has in registers at a time
+# Named barriers: who uses TMEM, and of those who read it. The others, from 3 on, are your bodies'.
+TMEM_BARRIER, TMEM_THREADS = 1, 160  # 128 + 32
+FREE_BARRIER, READER_THREADS = 2, 128  # 32 * (4)
+
+
+@cute.struct
+class SharedStorage:  # 165888 B, as rings and stages say
+    xw_barriers: cute.struct.MemRange[cutlass.Int64, 2 * XW_STAGES]
+    scale_barriers: cute.struct.MemRange[cutlass.Int64, 2 * SCALE_STAGES]
+    acc_barriers: cute.struct.MemRange[cutlass.Int64, 2 * ACC_STAGES]
+    done_barriers: cute.struct.MemRange[cutlass.Int64, 2 * DONE_STAGES]
+    tmem_address: cute.struct.MemRange[cutlass.Int32, 1]
+    xw_x: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_K * XW_STAGES], 1024
+    ]
+    xw_w: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_N * TILE_K * XW_STAGES], 1024
+    ]
+    scale: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M * SCALE_STAGES], 128]
+    done: cute.struct.Align[
+        cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * DONE_STAGES], 1024
+    ]
+
+
+def swizzled_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
+    """(rows, columns, STAGE), swizzled in a way that both TMA and tcgen05 know."""
+    atom = tcgen05.make_smem_layout_atom(swizzle, dtype)
+    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+
+
+def plain_layout(tile: tuple, stages: int, step: int) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    A stage begins `step` elements after the one before: at a multiple of 128 B, as TMA wants it.
+    """
+    return cute.make_layout((*tile, stages), stride=(tile[1], 1, step))
+
+
+@cute.jit
+def load_sums(sums: cute.Tensor, piece: int, thread: cutlass.Int32) -> cute.TensorSSA:
+    """PIECE f32 of a thread's row of an accumulator in TMEM."""
+    columns = cute.local_tile(sums, (TILE_M, PIECE), (0, piece))
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(PIECE)), cutlass.Float32)
+    load = tcgen05.make_tmem_copy(atom, columns)
+    own = load.get_slice(thread)
+    coords = own.partition_D(cute.make_identity_tensor((TILE_M, PIECE)))
+    registers = cute.make_rmem_tensor(coords.shape, cutlass.Float32)
+    cute.copy(load, own.partition_S(columns), registers)
+    # The load has come back before its registers are used or TMEM is given away.
+    cute.arch.fence_view_async_tmem_load()
+    return cute.make_tensor(registers.iterator, cute.make_layout(PIECE)).load()
+
+
+def chunk_of(tile: cute.Tensor, piece: int, chunk: int, thread: cutlass.Int32) -> cute.Tensor:
+    """Of a thread's row of a tile in SMEM 16 B at most, which a swizzle leaves side by side."""
+    width = min(PIECE, 128 // tile.element_type.width)
+    row = thread if cute.size(tile, mode=[0]) > 1 else 0
+    return cute.local_tile(tile, (1, width), (row, piece * (PIECE // width) + chunk))
+
+
+@cute.jit
+def load_piece(tile: cute.Tensor, piece: int, thread: cutlass.Int32) -> cute.TensorSSA:
+    """PIECE elements of a thread's row of a tile in SMEM, as f32. A column has one for all."""
+    if cutlass.const_expr(cute.size(tile, mode=[1]) == 1):
+        return cute.full(PIECE, tile[thread, 0].to(cutlass.Float32), cutlass.Float32)
+    width = min(PIECE, 128 // tile.element_type.width)
+    registers = cute.make_rmem_tensor(cute.make_layout((width, PIECE // width)), tile.element_type)
+    for chunk in cutlass.range_constexpr(PIECE // width):
+        source = chunk_of(tile, piece, chunk, thread)
+        cute.autovec_copy(cute.group_modes(source, 0, 2), registers[None, chunk])
+    whole = cute.make_tensor(registers.iterator, cute.make_layout(PIECE))
+    return whole.load().to(cutlass.Float32)
+
+
+@cute.jit
+def store_piece(values: cute.TensorSSA, tile: cute.Tensor, piece: int, thread: cutlass.Int32):
+    """Puts PIECE values into a thread's row of a tile in SMEM."""
+    width = min(PIECE, 128 // tile.element_type.width)
+    whole = cute.make_rmem_tensor(PIECE, tile.element_type)
+    whole.store(values.to(tile.element_type))
+    registers = cute.make_tensor(whole.iterator, cute.make_layout((width, PIECE // width)))
+    for chunk in cutlass.range_constexpr(PIECE // width):
+        target = chunk_of(tile, piece, chunk, thread)
+        cute.autovec_copy(registers[None, chunk], cute.group_modes(target, 0, 2))
+
+
+@cute.jit
+def load_row(source: cute.Tensor, row: cutlass.Int32, column: cutlass.Int32) -> cute.TensorSSA:
+    """PIECE elements of a row in GMEM, from `column` on, as f32; zeros outside.
+
+    A vector of columns is every row's, one of rows has one element for all columns.
+    """
+    rows, columns = source.shape
+    values = cute.make_rmem_tensor(PIECE, cutlass.Float32)
+    values.fill(0.0)
+    if cutlass.const_expr(isinstance(columns, int)):
+        if row < rows:
+            values.fill(source[row, 0].to(cutlass.Float32))
+    else:
+        row = 0 if cutlass.const_expr(isinstance(rows, int)) else row
+        if row < rows:
+            for i in cutlass.range_constexpr(PIECE):
+                if column + i < columns:
+                    values[i] = source[row, column + i].to(cutlass.Float32)
+    return values.load()
+
+
+# ==== Yours: the bodies ==========================================================================
+@cute.jit
+def epilogue(
+    scale: cute.Tensor,
+    acc: cute.Tensor,
+    bias: cute.Tensor,
+    done: cute.Tensor,
+    row: cutlass.Int32,
+    column: cutlass.Int32,
+    thread: cutlass.Int32,
+):
+    """Yours. EPILOGUE_WARPS warps; this is thread `thread` of them.
+
+    A thread has the row `thread` of the tile, PIECE columns at a time.
+    scale: a stage, (TILE_M, 1) f32 in SMEM, by load_piece
+    acc: a stage, (TILE_M, TILE_N) f32 in TMEM, by load_sums
+    bias: (N) in GMEM, by load_row
+    done: the stage to fill, by store_piece
+    row, column: of the matrix, this thread's row and the tile's first column
+    """
+    for piece in cutlass.range_constexpr(TILE_N // PIECE):
+        values = load_sums(acc, piece, thread) * load_piece(scale, piece, thread)
+        values = values + load_row(bias, row, column + piece * PIECE)
+        store_piece(cute.where(values > 0.0, values, 0.0), done, piece, thread)
+
+
+@cute.jit
+def multiply(xw_x: cute.Tensor, xw_w: cute.Tensor, sums: cute.Tensor, tiled_mma: cute.TiledMma):
+    """Yours; as written, sums += xw_x @ xw_w.T by tcgen05. One warp.
+
+    xw_x: a stage, x, (TILE_M, TILE_K) bf16 in SMEM, as tcgen05's A: (MMA, M, K)
+    xw_w: a stage, w, (TILE_N, TILE_K) bf16 in SMEM, as tcgen05's B: (MMA, N, K)
+    sums: the accumulator of (TILE_M, TILE_N) f32 in TMEM
+    tiled_mma: given back; a tile's first MMA overwrites the sums, all others add
+    """
+    for k in cutlass.range_constexpr(cute.size(xw_x, mode=[2])):
+        cute.gemm(tiled_mma, sums, xw_x[None, None, k], xw_w[None, None, k], sums)
+        tiled_mma.set(tcgen05.Field.ACCUMULATE, True)
+    return tiled_mma
+
+
+# ==== The moves ==================================================================================
+@cute.jit
+def tile_coord(index: cutlass.Int32, tiles_m: cutlass.Int32, tiles_n: cutlass.Int32):
+    """(row, column) of the tile of the results that comes index-th.
+
+    RASTER_GROUP rows of tiles are walked together, column by column: what runs at one time is
+    nearly a square of the results, and shares the most of what it loads in L2.
+    """
+    group, index = index // (RASTER_GROUP * tiles_n), index % (RASTER_GROUP * tiles_n)
+    rows = cutlass.min(RASTER_GROUP, tiles_m - group * RASTER_GROUP)
+    return group * RASTER_GROUP + index % rows, index // rows
+
+
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
+    """What TMA copies at once: SMEM (copy, STAGE), GMEM (copy, tiles, tiles)."""
+    gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
+    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+@cute.kernel
+def custom_kernel(
+    tma_x, tma_w, tma_scale, bias_gmem, tma_out, multiply_mma, tiles_m, tiles_n, tiles_k, tiles
+):
+    thread_idx, _, _ = cute.arch.thread_idx()
+    warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    first, _, _ = cute.arch.block_idx()
+    step, _, _ = cute.arch.grid_dim()
+
+    storage = memory.SmemAllocator().allocate(SharedStorage)
+    xw_x_layout = swizzled_layout(
+        SmemLayoutAtomKind.K_SW128, cutlass.BFloat16, (TILE_M, TILE_K), XW_STAGES
+    )
+    xw_x_smem = storage.xw_x.get_tensor(xw_x_layout.outer, swizzle=xw_x_layout.inner)
+    xw_w_layout = swizzled_layout(
+        SmemLayoutAtomKind.K_SW128, cutlass.BFloat16, (TILE_N, TILE_K), XW_STAGES
+    )
+    xw_w_smem = storage.xw_w.get_tensor(xw_w_layout.outer, swizzle=xw_w_layout.inner)
+    scale_layout = plain_layout((TILE_M, 1), SCALE_STAGES, TILE_M)
+    scale_smem = storage.scale.get_tensor(scale_layout)
+    done_layout = swizzled_layout(
+        SmemLayoutAtomKind.K_SW128, cutlass.BFloat16, (TILE_M, TILE_N), DONE_STAGES
+    )
+    done_smem = storage.done.get_tensor(done_layout.outer, swizzle=done_layout.inner)
+
+    xw_ring = pipeline.PipelineTmaUmma.create(
+        num_stages=XW_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, XW_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, XW_EMPTY),
+        tx_count=XW_BYTES,
+        barrier_storage=storage.xw_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    scale_ring = pipeline.PipelineTmaAsync.create(
+        num_stages=SCALE_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, SCALE_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, SCALE_EMPTY),
+        tx_count=SCALE_BYTES,
+        barrier_storage=storage.scale_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    acc_ring = pipeline.PipelineUmmaAsync.create(
+        num_stages=ACC_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, ACC_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, ACC_EMPTY),
+        barrier_storage=storage.acc_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    done_ring = pipeline.PipelineAsync.create(
+        num_stages=DONE_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, DONE_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, DONE_EMPTY),
+        barrier_storage=storage.done_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    # Who reads accumulators allocates TMEM; all who use it meet before they take its address.
+    tmem = memory.TmemAllocator(
+        storage.tmem_address.data_ptr(),
+        barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, TMEM_THREADS),
+        allocator_warp_id=0,
+    )
+    # (MMA, M, N, STAGE): TILE_M lanes, TILE_N columns a stage
+    acc_shape = multiply_mma.partition_shape_C((TILE_M, TILE_N))
+    acc_shape = cute.append(acc_shape, ACC_STAGES)
+    acc_layout = multiply_mma.make_fragment_C(acc_shape).layout
+    # Nobody may touch a barrier before all have been set up.
+    pipeline.pipeline_init_arrive()
+    pipeline.pipeline_init_wait()
+
+    if warp_idx < 4:
+        # ---- epilogue ----------------------------------------------------------------------------
+        scale_consumer = scale_ring.make_consumer()
+        acc_consumer = acc_ring.make_consumer()
+        done_producer = done_ring.make_producer()
+        thread = thread_idx
+        tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; while it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
+        tmem.wait_for_alloc()
+        tmem_ptr = tmem.retrieve_ptr(cutlass.Float32)
+        acc_sums = cute.make_tensor(tmem_ptr + ACC_COLUMN, acc_layout)
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            scale_stage = scale_consumer.wait_and_advance()
+            acc_stage = acc_consumer.wait_and_advance()
+            done_stage = done_producer.acquire_and_advance()
+            row, column = m * TILE_M + thread, n * TILE_N
+            epilogue(
+                scale_smem[None, None, scale_stage.index],
+                acc_sums[(None, None), 0, 0, acc_stage.index],
+                bias_gmem,
+                done_smem[None, None, done_stage.index],
+                row,
+                column,
+                thread,
+            )
+            # TMA reads the stage through the async proxy: publish to it first.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            done_stage.commit()
+            # The next load writes through the async proxy: all reads must be done before it.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
+            scale_stage.release()
+            with cute.arch.elect_one():
+                acc_stage.release()
+        # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
+        # ever. When all have met, all have read it; every MMA into it was waited for.
+        pipeline.NamedBarrier(FREE_BARRIER, READER_THREADS).arrive_and_wait()
+        tmem.free(tmem_ptr)
+        # Leaves no arrive pending: waits until every stage has been released.
+        done_producer.tail()
+    elif warp_idx == 4:
+        # ---- load --------------------------------------------------------------------------------
+        xw_producer = xw_ring.make_producer()
+        scale_producer = scale_ring.make_producer()
+        xw_x_to, xw_x_from = partition_tma(tma_x, xw_x_smem, (TILE_M, TILE_K))
+        xw_w_to, xw_w_from = partition_tma(tma_w, xw_w_smem, (TILE_N, TILE_K))
+        scale_to, scale_from = partition_tma(tma_scale, scale_smem, (TILE_M, 1))
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            scale_stage = scale_producer.acquire_and_advance()
+            scale_tile = scale_from[None, m, 0]
+            cute.copy(
+                tma_scale.atom,
+                scale_tile,
+                scale_to[None, scale_stage.index],
+                tma_bar_ptr=scale_stage.barrier,
+            )
+            scale_stage.commit()
+            for k in cutlass.range(tiles_k, unroll=1):
+                xw_stage = xw_producer.acquire_and_advance()
+                xw_x_tile = xw_x_from[None, m, k]
+                cute.copy(
+                    tma_x.atom,
+                    xw_x_tile,
+                    xw_x_to[None, xw_stage.index],
+                    tma_bar_ptr=xw_stage.barrier,
+                )
+                xw_w_tile = xw_w_from[None, n, k]
+                cute.copy(
+                    tma_w.atom,
+                    xw_w_tile,
+                    xw_w_to[None, xw_stage.index],
+                    tma_bar_ptr=xw_stage.barrier,
+                )
+                # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
+                # (nvidia-cutlass-dsl 4.8.1).
+        # Leaves no arrive pending: waits until every stage has been released.
+        xw_producer.tail()
+        scale_producer.tail()
+    elif warp_idx == 5:
+        # ---- multiply ----------------------------------------------------------------------------
+        xw_consumer = xw_ring.make_consumer()
+        acc_producer = acc_ring.make_producer()
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE): SMEM descriptors
+        whole = multiply_mma.get_slice(0)
+        xw_x_parts = multiply_mma.make_fragment_A(whole.partition_A(xw_x_smem))
+        xw_w_parts = multiply_mma.make_fragment_B(whole.partition_B(xw_w_smem))
+        tmem.wait_for_alloc()
+        tmem_ptr = tmem.retrieve_ptr(cutlass.Float32)
+        acc_sums = cute.make_tensor(tmem_ptr + ACC_COLUMN, acc_layout)
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            acc_stage = acc_producer.acquire_and_advance()
+            acc_tile = acc_sums[None, None, None, acc_stage.index]
+            # The first MMA overwrites the accumulator, the others add.
+            multiply_mma.set(tcgen05.Field.ACCUMULATE, False)
+            for _ in cutlass.range(tiles_k, unroll=1):
+                xw_stage = xw_consumer.wait_and_advance()
+                multiply_mma = multiply(
+                    xw_x_parts[None, None, None, xw_stage.index],
+                    xw_w_parts[None, None, None, xw_stage.index],
+                    acc_tile,
+                    multiply_mma,
+                )
+                # Nobody waits here: the commits arrive when the MMAs so far are done.
+                xw_stage.release()
+            # Arrives once all MMAs of the sum are done.
+            acc_stage.commit()
+        # No tail: what empties an accumulator comes from this CTA's own warps.
+    else:
+        # ---- store -------------------------------------------------------------------------------
+        done_consumer = done_ring.make_consumer()
+        out_from, out_to = partition_tma(tma_out, done_smem, (TILE_M, TILE_N))
+        # One group of stores at a time: the next begins when this one has read its stage.
+        group = pipeline.CooperativeGroup(pipeline.Agent.Thread, 32)
+        stores = pipeline.PipelineTmaStore.create(num_stages=1, producer_group=group)
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            done_stage = done_consumer.wait_and_advance()
+            cute.copy(tma_out.atom, out_from[None, done_stage.index], out_to[None, m, n])
+            stores.producer_commit()
+            stores.producer_acquire()
+            cute.arch.sync_warp()
+            with cute.arch.elect_one():
+                done_stage.release()
+        stores.producer_tail()
+
+
+def make_mma(dtype, columns: int, k: int) -> cute.TiledMma:
+    """tcgen05 of both operands from SMEM, the symbol that is summed over contiguous, f32 sums."""
+    shape, major = (TILE_M, columns, k), OperandMajorMode.K
+    one, source = tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM
+    op = tcgen05.MmaF16BF16Op(dtype, cutlass.Float32, shape, one, source, major, major)
+    return cute.make_tiled_mma(op)
+
+
+@cute.jit
+def launch(problem: cute.Pointer, stream: cuda.CUstream):
+    """The compiled host side: tensor maps, grid and launch, for the numbers that `custom` packs."""
+    # One argument instead of 14: the DSL needs microseconds to convert each.
+    numbers = cute.make_tensor(problem, cute.make_layout(14))
+    m, n, k, max_blocks = [cutlass.Int32(numbers[i]) for i in range(4)]
+    gmem = cute.AddressSpace.gmem
+    x_row = cute.assume(numbers[9], X_ALIGN)
+    x_ptr = cute.make_ptr(X_DTYPE, numbers[4], gmem, assumed_align=16)
+    x = cute.make_tensor(x_ptr, cute.make_layout((m, k), stride=(x_row, 1)))
+    w_row = cute.assume(numbers[10], W_ALIGN)
+    w_ptr = cute.make_ptr(W_DTYPE, numbers[5], gmem, assumed_align=16)
+    w = cute.make_tensor(w_ptr, cute.make_layout((n, k), stride=(w_row, 1)))
+    scale_ptr = cute.make_ptr(SCALE_DTYPE, numbers[6], gmem, assumed_align=16)
+    scale = cute.make_tensor(scale_ptr, cute.make_layout((m, 1), stride=(1, 4)))
+    bias_ptr = cute.make_ptr(BIAS_DTYPE, numbers[7], gmem, assumed_align=16)
+    bias = cute.make_tensor(bias_ptr, cute.make_layout((1, n), stride=(4, 1)))
+    out_row = cute.assume(numbers[13], OUT_ALIGN)
+    out_ptr = cute.make_ptr(OUT_DTYPE, numbers[8], gmem, assumed_align=16)
+    out = cute.make_tensor(out_ptr, cute.make_layout((m, n), stride=(out_row, 1)))
+
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    x_layout = swizzled_layout(SmemLayoutAtomKind.K_SW128, X_DTYPE, (TILE_M, TILE_K), 1)
+    tma_x = cpasync.make_tiled_tma_atom(load, x, x_layout, (TILE_M, TILE_K))
+    w_layout = swizzled_layout(SmemLayoutAtomKind.K_SW128, W_DTYPE, (TILE_N, TILE_K), 1)
+    tma_w = cpasync.make_tiled_tma_atom(load, w, w_layout, (TILE_N, TILE_K))
+    scale_layout = cute.make_ordered_layout((TILE_M, 1), order=(1, 0))
+    tma_scale = cpasync.make_tiled_tma_atom(load, scale, scale_layout, (TILE_M, 1))
+
+    store = cpasync.CopyBulkTensorTileS2GOp()
+    out_layout = swizzled_layout(SmemLayoutAtomKind.K_SW128, OUT_DTYPE, (TILE_M, TILE_N), 1)
+    tma_out = cpasync.make_tiled_tma_atom(store, out, out_layout, (TILE_M, TILE_N))
+
+    multiply_mma = make_mma(cutlass.BFloat16, TILE_N, 16)
+    tiles_m = cute.ceil_div(m, TILE_M)
+    tiles_n = cute.ceil_div(n, TILE_N)
+    tiles_k = cute.ceil_div(k, TILE_K)
+    tiles = tiles_m * tiles_n
+    custom_kernel(
+        tma_x, tma_w, tma_scale, bias, tma_out, multiply_mma, tiles_m, tiles_n, tiles_k, tiles
+    ).launch(
+        grid=(cutlass.min(tiles, max_blocks), 1, 1),
+        block=(THREADS, 1, 1),
+        min_blocks_per_mp=1,
+        preferred_smem_carveout=100,  # percent; left out, the DSL asks a driver what an SM has
+        stream=stream,
+    )
+
+
+@functools.cache
+def compile_custom():
+    """`launch`, compiled: once, for all sizes and strides. Needs no GPU."""
+    problem = cute.runtime.make_ptr(cutlass.Int64, 0)
+    return cute.compile(launch, problem, cute.runtime.make_fake_stream())
+
+
+@functools.cache
+def max_blocks(device: int) -> int:
+    """CTAs that run at once. More would wait for a first one to end: a second, short wave."""
+    return HardwareInfo(device).get_device_multiprocessor_count()
+
+
+@functools.lru_cache(maxsize=1024)
+def sizes(name: str, dtype, shape: tuple, strides: tuple, wanted: str, dims: int, align: int):
+    """The row stride of an operand, checked for accesses of 16 bytes."""
+    if str(dtype).removeprefix("torch.") != wanted:
+        raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
+    if len(shape) != dims or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be {dims} sizes from 1 to 2**31 - 1")
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
+    row = strides[0] if dims == 2 and shape[0] > 1 else align
+    if (strides[-1] != 1 and shape[-1] > 1) or row < 1 or row % align:
+        rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
+        raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    return row
+
+
+def operand(name: str, tensor, dtype: str, dims: int, align: int):
+    """(address, device, shape, row stride) of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack
+        address, device = tensor.data_ptr(), tensor.get_device()
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    else:
+        device_type, device = tensor.__dlpack_device__()
+        device = device if device_type == 2 else -1  # 2 is CUDA
+        view = cute.runtime.from_dlpack(tensor)
+        address, shape, strides = view.data_ptr, tuple(view.shape), tuple(view.stride)
+    if address % 16:
+        raise ValueError(f"{name} address={address:#x}: must be a multiple of 16")
+    return address, device, shape, sizes(name, tensor.dtype, shape, strides, dtype, dims, align)
+
+
+def custom(x, w, scale, bias, out, stream=None):
+    """Writes out from x, w, scale, bias, on the current device.
+
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
+    """
+    operands = {
+        "x": operand("x", x, "bfloat16", 2, X_ALIGN),
+        "w": operand("w", w, "bfloat16", 2, W_ALIGN),
+        "scale": operand("scale", scale, "float32", 1, SCALE_ALIGN),
+        "bias": operand("bias", bias, "float32", 1, BIAS_ALIGN),
+        "out": operand("out", out, "bfloat16", 2, OUT_ALIGN),
+    }
+    addresses, devices, shapes, row_strides = zip(*operands.values())
+    m, k = shapes[0]
+    n = shapes[1][0]
+    wanted = ((m, k), (n, k), (m,), (n,), (m, n))
+    if shapes != wanted:
+        raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m}, N={n} and K={k}")
+    if n % 8:
+        raise ValueError(f"N={n}: must be a multiple of 8, TMA stores 16 bytes at a time")
+    if min(devices) < 0 or len(set(devices)) > 1:
+        raise ValueError(f"{devices=}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if devices[0] != current:
+        raise ValueError(f"{devices=}: must be the current device, {current}")
+    if stream is None:
+        torch = sys.modules.get("torch")
+        stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
+    stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
+    problem = array.array("q", (m, n, k, max_blocks(current), *addresses, *row_strides))
+    compile_custom()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
+
+
+def reference(torch, m: int, n: int, k: int, x, w, scale, bias):
+    """What `custom` should write, in float64; takes torch's float64 tensors."""
+    return {
+        "out": ((x @ w.T) * scale[:, None] + bias).relu(),
+    }
+
+
+def check(torch, m: int, n: int, k: int) -> bool:
+    """Compares one size with the reference, and sees that nothing beside the results is written."""
+    inputs, outputs, around = {}, {}, {}
+
+    def longer(size, align):
+        # Rows longer than the matrix: odd sizes stay aligned, and every stride counts.
+        return (size // align + 1) * align
+
+    values = torch.randn((m, longer(k, X_ALIGN)), device="cuda")
+    inputs["x"] = values.to(torch.bfloat16)[:m, :k]
+    values = torch.randn((n, longer(k, W_ALIGN)), device="cuda")
+    inputs["w"] = values.to(torch.bfloat16)[:n, :k]
+    values = torch.randn((m,), device="cuda")
+    inputs["scale"] = values.to(torch.float32)[:m]
+    values = torch.randn((n,), device="cuda")
+    inputs["bias"] = values.to(torch.float32)[:n]
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.bfloat16, device="cuda"
+    )
+    outputs["out"] = around["out"][:m, :n]
+    custom(inputs["x"], inputs["w"], inputs["scale"], inputs["bias"], outputs["out"])
+    expected = reference(torch, m, n, k, *(each.double() for each in inputs.values()))
+    passed = True
+    for name, out in outputs.items():
+        error = ((out.double() - expected[name]).norm() / expected[name].norm()).item()
+        right = error <= 1e-2  # never true for NaN
+        verdict = f"relative error {error:.1e}, limit 1e-2"
+        out.copy_(around[name].flatten()[-1].expand(out.shape))
+        whole = around[name].double()
+        intact = bool((whole.isnan() | (whole == 77)).all())
+        beside = "" if intact else ", and wrote beside it"
+        passed = passed and right and intact
+        print(f"{'PASS' if right and intact else 'FAIL'} {m=} {n=} {k=} {name}: {verdict}{beside}")
+    return passed
+
+
+def main(argv=None) -> int:
+    def size(text):
+        m, n, k = map(int, text.split(","))
+        return m, n, k
+
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--size", type=size, metavar="M,N,K", action="append")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        compile_custom()
+        print("PASS compiles for sm_100a")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print("SKIP torch is not installed (--compile-only works without it)")
+        return 0
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (10, 0):
+        print("SKIP no GPU of compute capability 10.0 (--compile-only works without)")
+        return 0
+    tails = [
+        (TILE_M, TILE_N, TILE_K),
+        (1, 8, 1),
+        (1001, 1000, 504),
+        (333, 80, 72),
+        (4096, 2048, 512),
+    ]
+    try:
+        passed = [check(torch, *each) for each in arguments.size or tails]
+    except ValueError as error:
+        parser.error(str(error))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

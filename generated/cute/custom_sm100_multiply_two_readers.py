@@ -1,0 +1,641 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: custom | cute | sm_100a
+# template: cute/custom_multiply_sm100.py.j2 039ee4b80f85
+# text: 5da80d13f661
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with nvidia-cutlass-dsl 4.8.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "custom"
+#   backend = "cute"
+#   arch = "sm_100a"
+#   name = "custom_sm100_multiply_two_readers"
+#
+#   [tile]
+#   n = 80
+#   k = 32
+#
+#   [tensor.x]
+#   shape = "M, K"
+#   dtype = "f16"
+#   read = "load"
+#
+#   [tensor.w]
+#   shape = "N, K"
+#   dtype = "f16"
+#   read = "load_w"
+#
+#   [tensor.out]
+#   shape = "M, N"
+#   dtype = "f32"
+#   write = "exact"
+#
+#   [tensor.rounded]
+#   shape = "M, N"
+#   dtype = "f16"
+#   write = "rough"
+#
+#   [pipeline.x]
+#   edge = "load -> multiply"
+#
+#   [pipeline.w]
+#   edge = "load_w -> multiply"
+#
+#   [pipeline.acc]
+#   stages = 1
+#   edge = "multiply -> exact, rough"
+#
+#   [role.multiply]
+#   kind = "umma"
+"""A custom graph of roles that multiply, for Blackwell (sm_100a) in the CuTe DSL.
+
+A CTA takes tiles of TILE_M x TILE_N of the result, one after the other, and for each walks over K
+in steps of TILE_K. Every role has its own loops; rings of SMEM and TMEM stages connect the roles,
+each filled as often as its tiles change. What a role computes is its body, a function under
+"Yours": replacing it never touches the protocol. Compiled and emulated, never run: no Blackwell
+GPU was at hand when this was written.
+
+Roles of a CTA's 352 threads
+  exact                warps 0 to 3    computes: acc -> out, once a tile
+  rough                warps 4 to 7    computes: acc -> rounded, once a tile
+  load                 warp 8          loads by TMA: x -> x, at each step of K
+  multiply             warp 9          multiplies: x @ w.T -> acc, tcgen05 at each step of K
+  load_w               warp 10         loads by TMA: w -> w, at each step of K
+
+Pipelines
+  ring                 class             stages  full barrier     empty barrier
+  x                    PipelineTmaUmma   4       1 x 8192 B       1 commit
+  w                    PipelineTmaUmma   4       1 x 5120 B       1 commit
+  acc                  PipelineUmmaAsync 1       1 commit         8 arrives
+
+  x                    load -> multiply, at each step of K
+  w                    load_w -> multiply, at each step of K
+  acc                  multiply -> exact, rough, once a tile
+
+  A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
+  by the bytes that land, threads by an arrive each, tcgen05 by a commit that arrives when the MMAs
+  before it are done). A consumer waits for the full barrier; one lane of each of its warps releases
+  the stage, or tcgen05 by another commit.
+
+  acc is 1 accumulator of 80 columns of TMEM. exact allocates 128 columns, and frees them when all
+  roles that take accumulators are through. Where another kernel holds TMEM on the same SM, a CTA
+  waits until enough of it is free.
+
+Timeline of a CTA
+  exact                each tile: wait acc, store out, release acc
+  rough                each tile: wait acc, store rounded, release acc
+  load                 each step of K: fill x
+  multiply             each tile: fill acc; each step of K: wait x, wait w, multiply, release x,
+                       release w
+  load_w               each step of K: fill w
+
+Constraints
+  x is (M, K), w is (N, K), out is (M, N), rounded is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
+
+Run
+  python custom_sm100_multiply_two_readers.py
+  compares with float64, on a B200 with torch; with --compile-only it needs neither.
+"""
+
+import argparse
+import array
+import functools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Without a GPU, the compiler takes its target from here, and reads it when imported.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
+
+import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
+import cutlass
+from cutlass import cute, memory, pipeline
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from cutlass.cute.nvgpu.tcgen05 import SmemLayoutAtomKind
+from cutlass.utils import HardwareInfo
+
+X_DTYPE, X_ALIGN = cutlass.Float16, 8  # elements of 16 B
+W_DTYPE, W_ALIGN = cutlass.Float16, 8  # elements of 16 B
+OUT_DTYPE, OUT_ALIGN = cutlass.Float32, 4  # elements of 16 B
+ROUNDED_DTYPE, ROUNDED_ALIGN = cutlass.Float16, 8  # elements of 16 B
+
+TILE_M, TILE_N, TILE_K = 128, 80, 32  # elements of a tile
+RASTER_GROUP = 8  # rows of tiles walked together, for L2
+EXACT_WARPS = 4
+ROUGH_WARPS = 4
+THREADS = 352  # 32 * (4 + 4 + 1 + 1 + 1)
+
+# x: load -> multiply, at each step of K
+X_STAGES = 4
+X_FULL, X_EMPTY = 1, 1  # arrivals
+X_BYTES = 8192  # 128 * 32 * 2
+# w: load_w -> multiply, at each step of K
+W_STAGES = 4
+W_FULL, W_EMPTY = 1, 1  # arrivals
+W_BYTES = 5120  # 80 * 32 * 2
+# acc: multiply -> exact, rough, once a tile
+ACC_STAGES = 1
+ACC_FULL, ACC_EMPTY = 1, 8  # arrivals
+# TMEM: a row of TILE_M in each of its 128 lanes, an f32 in each column.
+ACC_COLUMN = 0  # the first
+TMEM_COLUMNS = 128  # 1 * 80
+PIECE = 16  # columns of its row that a thread has in registers at a time
+# Named barriers: who uses TMEM, and of those who read it. The others, from 3 on, are your bodies'.
+TMEM_BARRIER, TMEM_THREADS = 1, 288  # 256 + 32
+FREE_BARRIER, READER_THREADS = 2, 256  # 32 * (4 + 4)
+
+
+@cute.struct
+class SharedStorage:  # 54272 B, as rings and stages say
+    x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
+    w_barriers: cute.struct.MemRange[cutlass.Int64, 2 * W_STAGES]
+    acc_barriers: cute.struct.MemRange[cutlass.Int64, 2 * ACC_STAGES]
+    tmem_address: cute.struct.MemRange[cutlass.Int32, 1]
+    x: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, TILE_M * TILE_K * X_STAGES], 1024]
+    w: cute.struct.Align[cute.struct.MemRange[cutlass.Float16, TILE_N * TILE_K * W_STAGES], 1024]
+
+
+def swizzled_layout(swizzle: SmemLayoutAtomKind, dtype, tile: tuple, stages: int):
+    """(rows, columns, STAGE), swizzled in a way that both TMA and tcgen05 know."""
+    atom = tcgen05.make_smem_layout_atom(swizzle, dtype)
+    return cute.tile_to_shape(atom, (*tile, stages), order=(0, 1, 2))
+
+
+@cute.jit
+def load_sums(sums: cute.Tensor, piece: int, thread: cutlass.Int32) -> cute.TensorSSA:
+    """PIECE f32 of a thread's row of an accumulator in TMEM."""
+    columns = cute.local_tile(sums, (TILE_M, PIECE), (0, piece))
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(PIECE)), cutlass.Float32)
+    load = tcgen05.make_tmem_copy(atom, columns)
+    own = load.get_slice(thread)
+    coords = own.partition_D(cute.make_identity_tensor((TILE_M, PIECE)))
+    registers = cute.make_rmem_tensor(coords.shape, cutlass.Float32)
+    cute.copy(load, own.partition_S(columns), registers)
+    # The load has come back before its registers are used or TMEM is given away.
+    cute.arch.fence_view_async_tmem_load()
+    return cute.make_tensor(registers.iterator, cute.make_layout(PIECE)).load()
+
+
+@cute.jit
+def store_row(
+    values: cute.TensorSSA, target: cute.Tensor, row: cutlass.Int32, column: cutlass.Int32
+):
+    """PIECE values go to a row of a matrix in GMEM, from `column` on, as far as it reaches."""
+    registers = cute.make_rmem_tensor((1, PIECE), target.element_type)
+    registers.store(values.reshape((1, PIECE)).to(target.element_type))
+    if row < target.shape[0]:
+        if column + PIECE <= target.shape[1]:
+            place = cute.local_tile(target, (1, PIECE), (row, column // PIECE))
+            cute.autovec_copy(registers, place)
+        else:
+            for i in cutlass.range_constexpr(PIECE):
+                if column + i < target.shape[1]:
+                    target[row, column + i] = registers[0, i]
+
+
+# ==== Yours: the bodies ==========================================================================
+@cute.jit
+def exact(
+    acc: cute.Tensor,
+    out: cute.Tensor,
+    row: cutlass.Int32,
+    column: cutlass.Int32,
+    thread: cutlass.Int32,
+):
+    """Yours; as written, the identity. EXACT_WARPS warps; this is thread `thread` of them.
+
+    A thread has the row `thread` of the tile, PIECE columns at a time.
+    acc: a stage, (TILE_M, TILE_N) f32 in TMEM, by load_sums
+    out: (M, N) in GMEM, by store_row
+    row, column: of the matrix, this thread's row and the tile's first column
+    """
+    for piece in cutlass.range_constexpr(TILE_N // PIECE):
+        values = load_sums(acc, piece, thread)
+        store_row(values, out, row, column + piece * PIECE)
+
+
+@cute.jit
+def rough(
+    acc: cute.Tensor,
+    rounded: cute.Tensor,
+    row: cutlass.Int32,
+    column: cutlass.Int32,
+    thread: cutlass.Int32,
+):
+    """Yours; as written, the identity. ROUGH_WARPS warps; this is thread `thread` of them.
+
+    A thread has the row `thread` of the tile, PIECE columns at a time.
+    acc: a stage, (TILE_M, TILE_N) f32 in TMEM, by load_sums
+    rounded: (M, N) in GMEM, by store_row
+    row, column: of the matrix, this thread's row and the tile's first column
+    """
+    for piece in cutlass.range_constexpr(TILE_N // PIECE):
+        values = load_sums(acc, piece, thread)
+        store_row(values, rounded, row, column + piece * PIECE)
+
+
+@cute.jit
+def multiply(x: cute.Tensor, w: cute.Tensor, sums: cute.Tensor, tiled_mma: cute.TiledMma):
+    """Yours; as written, sums += x @ w.T by tcgen05. One warp.
+
+    x: a stage, (TILE_M, TILE_K) f16 in SMEM, as tcgen05's A: (MMA, M, K)
+    w: a stage, (TILE_N, TILE_K) f16 in SMEM, as tcgen05's B: (MMA, N, K)
+    sums: the accumulator of (TILE_M, TILE_N) f32 in TMEM
+    tiled_mma: given back; a tile's first MMA overwrites the sums, all others add
+    """
+    for k in cutlass.range_constexpr(cute.size(x, mode=[2])):
+        cute.gemm(tiled_mma, sums, x[None, None, k], w[None, None, k], sums)
+        tiled_mma.set(tcgen05.Field.ACCUMULATE, True)
+    return tiled_mma
+
+
+# ==== The moves ==================================================================================
+@cute.jit
+def tile_coord(index: cutlass.Int32, tiles_m: cutlass.Int32, tiles_n: cutlass.Int32):
+    """(row, column) of the tile of the results that comes index-th.
+
+    RASTER_GROUP rows of tiles are walked together, column by column: what runs at one time is
+    nearly a square of the results, and shares the most of what it loads in L2.
+    """
+    group, index = index // (RASTER_GROUP * tiles_n), index % (RASTER_GROUP * tiles_n)
+    rows = cutlass.min(RASTER_GROUP, tiles_m - group * RASTER_GROUP)
+    return group * RASTER_GROUP + index % rows, index // rows
+
+
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
+    """What TMA copies at once: SMEM (copy, STAGE), GMEM (copy, tiles, tiles)."""
+    gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
+    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+@cute.kernel
+def custom_kernel(
+    tma_x, tma_w, out_gmem, rounded_gmem, multiply_mma, tiles_m, tiles_n, tiles_k, tiles
+):
+    thread_idx, _, _ = cute.arch.thread_idx()
+    warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    first, _, _ = cute.arch.block_idx()
+    step, _, _ = cute.arch.grid_dim()
+
+    storage = memory.SmemAllocator().allocate(SharedStorage)
+    x_layout = swizzled_layout(
+        SmemLayoutAtomKind.K_SW64, cutlass.Float16, (TILE_M, TILE_K), X_STAGES
+    )
+    x_smem = storage.x.get_tensor(x_layout.outer, swizzle=x_layout.inner)
+    w_layout = swizzled_layout(
+        SmemLayoutAtomKind.K_SW64, cutlass.Float16, (TILE_N, TILE_K), W_STAGES
+    )
+    w_smem = storage.w.get_tensor(w_layout.outer, swizzle=w_layout.inner)
+
+    x_ring = pipeline.PipelineTmaUmma.create(
+        num_stages=X_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, X_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, X_EMPTY),
+        tx_count=X_BYTES,
+        barrier_storage=storage.x_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    w_ring = pipeline.PipelineTmaUmma.create(
+        num_stages=W_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, W_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, W_EMPTY),
+        tx_count=W_BYTES,
+        barrier_storage=storage.w_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    acc_ring = pipeline.PipelineUmmaAsync.create(
+        num_stages=ACC_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, ACC_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, ACC_EMPTY),
+        barrier_storage=storage.acc_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    # Who reads accumulators allocates TMEM; all who use it meet before they take its address.
+    tmem = memory.TmemAllocator(
+        storage.tmem_address.data_ptr(),
+        barrier_for_retrieve=pipeline.NamedBarrier(TMEM_BARRIER, TMEM_THREADS),
+        allocator_warp_id=0,
+    )
+    # (MMA, M, N, STAGE): TILE_M lanes, TILE_N columns a stage
+    acc_shape = multiply_mma.partition_shape_C((TILE_M, TILE_N))
+    acc_shape = cute.append(acc_shape, ACC_STAGES)
+    acc_layout = multiply_mma.make_fragment_C(acc_shape).layout
+    # Nobody may touch a barrier before all have been set up.
+    pipeline.pipeline_init_arrive()
+    pipeline.pipeline_init_wait()
+
+    if warp_idx < 4:
+        # ---- exact -------------------------------------------------------------------------------
+        acc_consumer = acc_ring.make_consumer()
+        thread = thread_idx
+        tmem.allocate(TMEM_COLUMNS)
+        # The CTA allocates once; while it holds the permit, no other one on this SM can.
+        tmem.relinquish_alloc_permit()
+        tmem.wait_for_alloc()
+        tmem_ptr = tmem.retrieve_ptr(cutlass.Float32)
+        acc_sums = cute.make_tensor(tmem_ptr + ACC_COLUMN, acc_layout)
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            acc_stage = acc_consumer.wait_and_advance()
+            row, column = m * TILE_M + thread, n * TILE_N
+            exact(acc_sums[(None, None), 0, 0, acc_stage.index], out_gmem, row, column, thread)
+            cute.arch.sync_warp()
+            with cute.arch.elect_one():
+                acc_stage.release()
+        # TMEM outlives a CTA that does not free it, and the next one on this SM would wait for
+        # ever. When all have met, all have read it; every MMA into it was waited for.
+        pipeline.NamedBarrier(FREE_BARRIER, READER_THREADS).arrive_and_wait()
+        tmem.free(tmem_ptr)
+    elif warp_idx < 8:
+        # ---- rough -------------------------------------------------------------------------------
+        acc_consumer = acc_ring.make_consumer()
+        thread = thread_idx - 128
+        tmem.wait_for_alloc()
+        tmem_ptr = tmem.retrieve_ptr(cutlass.Float32)
+        acc_sums = cute.make_tensor(tmem_ptr + ACC_COLUMN, acc_layout)
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            acc_stage = acc_consumer.wait_and_advance()
+            row, column = m * TILE_M + thread, n * TILE_N
+            rough(acc_sums[(None, None), 0, 0, acc_stage.index], rounded_gmem, row, column, thread)
+            cute.arch.sync_warp()
+            with cute.arch.elect_one():
+                acc_stage.release()
+        # TMEM is freed when all have read it.
+        pipeline.NamedBarrier(FREE_BARRIER, READER_THREADS).arrive_and_wait()
+    elif warp_idx == 8:
+        # ---- load --------------------------------------------------------------------------------
+        x_producer = x_ring.make_producer()
+        x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_K))
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            for k in cutlass.range(tiles_k, unroll=1):
+                x_stage = x_producer.acquire_and_advance()
+                x_tile = x_from[None, m, k]
+                cute.copy(
+                    tma_x.atom, x_tile, x_to[None, x_stage.index], tma_bar_ptr=x_stage.barrier
+                )
+                # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
+                # (nvidia-cutlass-dsl 4.8.1).
+        # Leaves no arrive pending: waits until every stage has been released.
+        x_producer.tail()
+    elif warp_idx == 9:
+        # ---- multiply ----------------------------------------------------------------------------
+        x_consumer = x_ring.make_consumer()
+        w_consumer = w_ring.make_consumer()
+        acc_producer = acc_ring.make_producer()
+        # (MMA, M, K, STAGE) and (MMA, N, K, STAGE): SMEM descriptors
+        whole = multiply_mma.get_slice(0)
+        x_parts = multiply_mma.make_fragment_A(whole.partition_A(x_smem))
+        w_parts = multiply_mma.make_fragment_B(whole.partition_B(w_smem))
+        tmem.wait_for_alloc()
+        tmem_ptr = tmem.retrieve_ptr(cutlass.Float32)
+        acc_sums = cute.make_tensor(tmem_ptr + ACC_COLUMN, acc_layout)
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            acc_stage = acc_producer.acquire_and_advance()
+            acc_tile = acc_sums[None, None, None, acc_stage.index]
+            # The first MMA overwrites the accumulator, the others add.
+            multiply_mma.set(tcgen05.Field.ACCUMULATE, False)
+            for _ in cutlass.range(tiles_k, unroll=1):
+                x_stage = x_consumer.wait_and_advance()
+                w_stage = w_consumer.wait_and_advance()
+                multiply_mma = multiply(
+                    x_parts[None, None, None, x_stage.index],
+                    w_parts[None, None, None, w_stage.index],
+                    acc_tile,
+                    multiply_mma,
+                )
+                # Nobody waits here: the commits arrive when the MMAs so far are done.
+                x_stage.release()
+                w_stage.release()
+            # Arrives once all MMAs of the sum are done.
+            acc_stage.commit()
+        # No tail: what empties an accumulator comes from this CTA's own warps.
+    else:
+        # ---- load_w ------------------------------------------------------------------------------
+        w_producer = w_ring.make_producer()
+        w_to, w_from = partition_tma(tma_w, w_smem, (TILE_N, TILE_K))
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_m, tiles_n)
+            for k in cutlass.range(tiles_k, unroll=1):
+                w_stage = w_producer.acquire_and_advance()
+                w_tile = w_from[None, n, k]
+                cute.copy(
+                    tma_w.atom, w_tile, w_to[None, w_stage.index], tma_bar_ptr=w_stage.barrier
+                )
+                # The bytes complete the barrier; PipelineTmaUmma's commit does not compile
+                # (nvidia-cutlass-dsl 4.8.1).
+        # Leaves no arrive pending: waits until every stage has been released.
+        w_producer.tail()
+
+
+def make_mma(dtype, columns: int, k: int) -> cute.TiledMma:
+    """tcgen05 of both operands from SMEM, the symbol that is summed over contiguous, f32 sums."""
+    shape, major = (TILE_M, columns, k), OperandMajorMode.K
+    one, source = tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM
+    op = tcgen05.MmaF16BF16Op(dtype, cutlass.Float32, shape, one, source, major, major)
+    return cute.make_tiled_mma(op)
+
+
+@cute.jit
+def launch(problem: cute.Pointer, stream: cuda.CUstream):
+    """The compiled host side: tensor maps, grid and launch, for the numbers that `custom` packs."""
+    # One argument instead of 12: the DSL needs microseconds to convert each.
+    numbers = cute.make_tensor(problem, cute.make_layout(12))
+    m, n, k, max_blocks = [cutlass.Int32(numbers[i]) for i in range(4)]
+    gmem = cute.AddressSpace.gmem
+    x_row = cute.assume(numbers[8], X_ALIGN)
+    x_ptr = cute.make_ptr(X_DTYPE, numbers[4], gmem, assumed_align=16)
+    x = cute.make_tensor(x_ptr, cute.make_layout((m, k), stride=(x_row, 1)))
+    w_row = cute.assume(numbers[9], W_ALIGN)
+    w_ptr = cute.make_ptr(W_DTYPE, numbers[5], gmem, assumed_align=16)
+    w = cute.make_tensor(w_ptr, cute.make_layout((n, k), stride=(w_row, 1)))
+    out_row = cute.assume(numbers[10], OUT_ALIGN)
+    out_ptr = cute.make_ptr(OUT_DTYPE, numbers[6], gmem, assumed_align=16)
+    out = cute.make_tensor(out_ptr, cute.make_layout((m, n), stride=(out_row, 1)))
+    rounded_row = cute.assume(numbers[11], ROUNDED_ALIGN)
+    rounded_ptr = cute.make_ptr(ROUNDED_DTYPE, numbers[7], gmem, assumed_align=16)
+    rounded = cute.make_tensor(rounded_ptr, cute.make_layout((m, n), stride=(rounded_row, 1)))
+
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    x_layout = swizzled_layout(SmemLayoutAtomKind.K_SW64, X_DTYPE, (TILE_M, TILE_K), 1)
+    tma_x = cpasync.make_tiled_tma_atom(load, x, x_layout, (TILE_M, TILE_K))
+    w_layout = swizzled_layout(SmemLayoutAtomKind.K_SW64, W_DTYPE, (TILE_N, TILE_K), 1)
+    tma_w = cpasync.make_tiled_tma_atom(load, w, w_layout, (TILE_N, TILE_K))
+
+    multiply_mma = make_mma(cutlass.Float16, TILE_N, 16)
+    tiles_m = cute.ceil_div(m, TILE_M)
+    tiles_n = cute.ceil_div(n, TILE_N)
+    tiles_k = cute.ceil_div(k, TILE_K)
+    tiles = tiles_m * tiles_n
+    custom_kernel(
+        tma_x, tma_w, out, rounded, multiply_mma, tiles_m, tiles_n, tiles_k, tiles
+    ).launch(
+        grid=(cutlass.min(tiles, max_blocks), 1, 1),
+        block=(THREADS, 1, 1),
+        min_blocks_per_mp=1,
+        preferred_smem_carveout=100,  # percent; left out, the DSL asks a driver what an SM has
+        stream=stream,
+    )
+
+
+@functools.cache
+def compile_custom():
+    """`launch`, compiled: once, for all sizes and strides. Needs no GPU."""
+    problem = cute.runtime.make_ptr(cutlass.Int64, 0)
+    return cute.compile(launch, problem, cute.runtime.make_fake_stream())
+
+
+@functools.cache
+def max_blocks(device: int) -> int:
+    """CTAs that run at once. More would wait for a first one to end: a second, short wave."""
+    return HardwareInfo(device).get_device_multiprocessor_count()
+
+
+@functools.lru_cache(maxsize=1024)
+def sizes(name: str, dtype, shape: tuple, strides: tuple, wanted: str, dims: int, align: int):
+    """The row stride of an operand, checked for accesses of 16 bytes."""
+    if str(dtype).removeprefix("torch.") != wanted:
+        raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
+    if len(shape) != dims or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be {dims} sizes from 1 to 2**31 - 1")
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
+    row = strides[0] if dims == 2 and shape[0] > 1 else align
+    if (strides[-1] != 1 and shape[-1] > 1) or row < 1 or row % align:
+        rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
+        raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    return row
+
+
+def operand(name: str, tensor, dtype: str, dims: int, align: int):
+    """(address, device, shape, row stride) of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack
+        address, device = tensor.data_ptr(), tensor.get_device()
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    else:
+        device_type, device = tensor.__dlpack_device__()
+        device = device if device_type == 2 else -1  # 2 is CUDA
+        view = cute.runtime.from_dlpack(tensor)
+        address, shape, strides = view.data_ptr, tuple(view.shape), tuple(view.stride)
+    if address % 16:
+        raise ValueError(f"{name} address={address:#x}: must be a multiple of 16")
+    return address, device, shape, sizes(name, tensor.dtype, shape, strides, dtype, dims, align)
+
+
+def custom(x, w, out, rounded, stream=None):
+    """Writes out, rounded from x, w, on the current device.
+
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
+    """
+    operands = {
+        "x": operand("x", x, "float16", 2, X_ALIGN),
+        "w": operand("w", w, "float16", 2, W_ALIGN),
+        "out": operand("out", out, "float32", 2, OUT_ALIGN),
+        "rounded": operand("rounded", rounded, "float16", 2, ROUNDED_ALIGN),
+    }
+    addresses, devices, shapes, row_strides = zip(*operands.values())
+    m, k = shapes[0]
+    n = shapes[1][0]
+    wanted = ((m, k), (n, k), (m, n), (m, n))
+    if shapes != wanted:
+        raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m}, N={n} and K={k}")
+    if min(devices) < 0 or len(set(devices)) > 1:
+        raise ValueError(f"{devices=}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if devices[0] != current:
+        raise ValueError(f"{devices=}: must be the current device, {current}")
+    if stream is None:
+        torch = sys.modules.get("torch")
+        stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
+    stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
+    problem = array.array("q", (m, n, k, max_blocks(current), *addresses, *row_strides))
+    compile_custom()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
+
+
+def reference(torch, m: int, n: int, k: int, x, w):
+    """What `custom` should write, in float64; takes torch's float64 tensors."""
+    return {
+        "out": (x @ w.T),
+        "rounded": (x @ w.T),
+    }
+
+
+def check(torch, m: int, n: int, k: int) -> bool:
+    """Compares one size with the reference, and sees that nothing beside the results is written."""
+    inputs, outputs, around = {}, {}, {}
+
+    def longer(size, align):
+        # Rows longer than the matrix: odd sizes stay aligned, and every stride counts.
+        return (size // align + 1) * align
+
+    values = torch.randn((m, longer(k, X_ALIGN)), device="cuda")
+    inputs["x"] = values.to(torch.float16)[:m, :k]
+    values = torch.randn((n, longer(k, W_ALIGN)), device="cuda")
+    inputs["w"] = values.to(torch.float16)[:n, :k]
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
+    )
+    outputs["out"] = around["out"][:m, :n]
+    around["rounded"] = torch.full(
+        (m + 1, longer(n, ROUNDED_ALIGN)), float("nan"), dtype=torch.float16, device="cuda"
+    )
+    outputs["rounded"] = around["rounded"][:m, :n]
+    custom(inputs["x"], inputs["w"], outputs["out"], outputs["rounded"])
+    expected = reference(torch, m, n, k, *(each.double() for each in inputs.values()))
+    passed = True
+    for name, out in outputs.items():
+        error = ((out.double() - expected[name]).norm() / expected[name].norm()).item()
+        right = error <= 1e-2  # never true for NaN
+        verdict = f"relative error {error:.1e}, limit 1e-2"
+        out.copy_(around[name].flatten()[-1].expand(out.shape))
+        whole = around[name].double()
+        intact = bool((whole.isnan() | (whole == 77)).all())
+        beside = "" if intact else ", and wrote beside it"
+        passed = passed and right and intact
+        print(f"{'PASS' if right and intact else 'FAIL'} {m=} {n=} {k=} {name}: {verdict}{beside}")
+    return passed
+
+
+def main(argv=None) -> int:
+    def size(text):
+        m, n, k = map(int, text.split(","))
+        return m, n, k
+
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--size", type=size, metavar="M,N,K", action="append")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        compile_custom()
+        print("PASS compiles for sm_100a")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print("SKIP torch is not installed (--compile-only works without it)")
+        return 0
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (10, 0):
+        print("SKIP no GPU of compute capability 10.0 (--compile-only works without)")
+        return 0
+    tails = [
+        (TILE_M, TILE_N, TILE_K),
+        (1, 1, 1),
+        (1001, 1000, 504),
+        (333, 77, 72),
+        (4096, 2048, 512),
+    ]
+    try:
+        passed = [check(torch, *each) for each in arguments.size or tails]
+    except ValueError as error:
+        parser.error(str(error))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
