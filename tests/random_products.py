@@ -2,7 +2,7 @@
 """Random graphs that multiply, as the data of a description; by a seed.
 
 One product or two, operands straight from TMA or converted, one loader or two, results stored by
-wgmma's threads, by others, or by TMA. `python tests/random_products.py FOLDER COUNT` writes that
+wgmma's threads, by others, or by TMA; in the CuTe DSL or, in whole warpgroups, in Pallas. `python tests/random_products.py FOLDER COUNT` writes that
 many modules, to run them on a GPU.
 """
 
@@ -15,14 +15,16 @@ from pipegen.description_file import description_from_data
 from pipegen.errors import InputError
 
 # Rules of what a block has: a draft may ask for too much, and another is drawn.
-RESOURCES = {"PG273", "PG279"}
+RESOURCES = {"PG273", "PG279", "PG285"}
 
 
-def product(seed: int) -> dict[str, Any]:
+def product(seed: int, backend: str = "cute") -> dict[str, Any]:
     """A graph that the rules let pass. Raises InputError if one is refused for its form."""
     rng = random.Random(seed)
     while True:
         data = _draft(rng)
+        if backend == "pallas":
+            _whole_warpgroups(rng, data)
         data["kernel"]["name"] = f"product_{seed}"
         try:
             description_from_data(data)
@@ -126,6 +128,16 @@ def _draft(rng: random.Random) -> dict[str, Any]:
         "pipeline": draft.rings,
         "role": draft.roles,
     }
+
+
+def _whole_warpgroups(rng: random.Random, data: dict[str, Any]) -> None:
+    """The same graph in Pallas, in place: no role has less than a warpgroup."""
+    data["kernel"]["backend"] = "pallas"
+    for role in data["role"].values():
+        if role["kind"] == "thread":
+            role["warps"] = rng.choice((4, 4, 8))
+        elif role["kind"] != "wgmma":
+            role["warps"] = 4
 
 
 def main(folder: str, count: str) -> None:

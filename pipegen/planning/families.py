@@ -141,6 +141,12 @@ FAMILIES: dict[str, Family] = {
         later("custom.product_plan", "fill_products"),
         later("custom.product_plan", "plan_products"),
     ),
+    "custom_products_pallas": Family(
+        (),
+        PRODUCT_RULES | {"PG285"},
+        later("custom.product_plan", "fill_pallas_products"),
+        later("custom.product_plan", "plan_products"),
+    ),
     "custom_pallas": Family(
         (),
         CUSTOM_RULES | {"PG277"},

@@ -122,15 +122,6 @@ def _parts(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
             )
         if ring.dtype is not None and ring.dtype not in DTYPES:
             yield _dtype(f"pipeline.{name}.dtype", ring.dtype)
-        if len(graph.ring(name).parts) > len(graph.ring(name).sources):
-            held = [part.name for part in graph.ring(name).parts]
-            yield Problem(
-                "each copy arrives for itself: a ring for each tensor",
-                f"pipeline.{name}.holds",
-                listing(held),
-                "one tensor of each source",
-                f'"{held[0]}"',
-            )
 
 
 def _dtype(key: str, value: str) -> Problem:

@@ -2,7 +2,7 @@
 """A role of kind wgmma must multiply two tiles that wgmma multiplies, where wgmma exists.
 
 What it checks
-    The architecture and the backend: sm_90a and cute. That a role of kind wgmma takes one (M, c)
+    The architecture: sm_90a. That a role of kind wgmma takes one (M, c)
     and one (s, c) from rings, both of bf16 or of f16; that K and P stand only where a role
     multiplies; that all results have one shape, (M, N) or (M, P), and that nothing has a symbol
     over which no loop goes. That a role of threads as written can hand on what it takes.
@@ -67,16 +67,6 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             WGMMA,
             '"tma", "thread", "tma_store"; wgmma with arch = "sm_90a"',
             'kernel.op = "mixed_gemm"',
-        )
-        return
-    if kernel.backend != "cute":
-        yield Problem(
-            f"backend {kernel.backend} has no template for a custom graph that multiplies. "
-            'Its GEMMs are op = "gemm" and op = "mixed_gemm"',
-            f"role.{role}.kind",
-            WGMMA,
-            '"tma", "thread", "tma_store"; wgmma with backend = "cute"',
-            'kernel.backend = "cute"',
         )
         return
     for key, value in apart(description).items():

@@ -74,7 +74,7 @@ def _all(numbers: ProductNumbers) -> Iterator[Problem]:
         product = product_of(role)
         if product is not None and role.warps % 4 == 0:
             yield from _product(numbers, role, product)
-        elif role.kind == "thread":
+        elif role.kind == "thread" and not numbers.pallas:
             yield from _threads(numbers, role)
     for part in numbers.graph.tensors:
         yield from _box(numbers, part)
@@ -111,7 +111,8 @@ def _product(numbers: ProductNumbers, role: RoleNode, product: Product) -> Itera
             nearest_number(over, range(depth, TMA_BOX_MAX + 1, depth)),
         )
         return
-    yield from _registers(numbers, role, product)
+    if not numbers.pallas:  # else rule PG285 counts them
+        yield from _registers(numbers, role, product)
 
 
 def _registers(numbers: ProductNumbers, role: RoleNode, product: Product) -> Iterator[Problem]:

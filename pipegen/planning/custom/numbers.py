@@ -56,7 +56,7 @@ class Numbers:
         """In Pallas, the buffers from which a role's results are stored."""
         if not self.pallas:
             return 0
-        stored = [part for r in self.graph.roles if r.kind == "thread" for part in r.writes]
+        stored = [part for r in self.graph.roles if r.kind != "tma_store" for part in r.writes]
         return sum(align_up(self.copied_bytes(part), self.alignment) for part in stored)
 
     def copied_bytes(self, part: Part) -> int:
@@ -156,7 +156,9 @@ class Numbers:
         """Arrivals of one source."""
         warps = self.graph.role(source).warps
         if self.pallas:
-            return 1  # a warpgroup, or its copy
+            # Each copy for itself, or each warpgroup.
+            copies = len(self.own_parts(ring, source))
+            return copies if ring.producer == "tma" else max(1, warps // 4)
         if ring.producer == "tma":
             return warps
         if ring.producer == "cp_async":
@@ -174,12 +176,13 @@ class Numbers:
 
     def turn_count(self, order: Order) -> int:
         """Arrivals that give a turn on: every thread of a group (Pallas: the warpgroup)."""
-        return 1 if self.pallas else WARP * self.graph.role(order.roles[0]).warps
+        warps = self.graph.role(order.roles[0]).warps
+        return max(1, warps // 4) if self.pallas else WARP * warps
 
     def release_arrivals(self, target: str) -> int:
-        """Arrivals of one reader."""
+        """Arrivals of one reader: of each warp (Pallas: warpgroup)."""
         warps = self.graph.role(target).warps
-        return 1 if self.pallas else elected_consumer_arrive_count(warps)
+        return max(1, warps // 4) if self.pallas else elected_consumer_arrive_count(warps)
 
     def case(self, tiles: int) -> str:
         """What the model of the barriers tried, for the message of rule PG274."""

@@ -77,6 +77,12 @@ FILLED_BY = {
 
 def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
     """One ring, with its barriers' counts."""
+    filled, emptied = FILLED_BY[ring.producer], "one lane of each warp of {warps}, once it has read"
+    if numbers.pallas:
+        filled = {"tma": "the copies of {warps}, each with its bytes"}.get(
+            ring.producer, "each warpgroup of {warps}, from its body"
+        )
+        emptied = "each warpgroup of {warps}, once it has read"
     return PipelinePlan(
         name=ring.name,
         producer=ring.producer,
@@ -87,8 +93,8 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
         tx_count=numbers.tx_count(ring),
         full_arrive_count=numbers.full_count(ring),
         empty_arrive_count=numbers.empty_count(ring),
-        filled_by=FILLED_BY[ring.producer].format(warps=" and ".join(ring.sources)),
-        emptied_by=f"one lane of each warp of {' and '.join(ring.targets)}, once it has read",
+        filled_by=filled.format(warps=" and ".join(ring.sources)),
+        emptied_by=emptied.format(warps=" and ".join(ring.targets)),
     )
 
 
@@ -217,6 +223,19 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
     full = warps if ring.producer == "tma" else f"{WARP} * ({warps})"
     if ring.producer != "tma" and len(sources) == 1:
         full = f"{WARP} * {warps}"
+    filling, emptying = "every thread that commits", "one lane of each warp that releases"
+    empty = " + ".join(str(role.warps) for role in targets)
+    if ring.producer == "tma":
+        filling = "one lane of each warp that acquires"
+    if numbers.pallas:
+        graph, filling = numbers.graph, "each copy" if ring.producer == "tma" else "each warpgroup"
+        emptying = "each warpgroup that releases"
+        full = " + ".join(
+            str(numbers.commit_arrivals(ring, name)) for name in graph.at_a_time(ring.sources)
+        )
+        empty = " + ".join(
+            str(numbers.release_arrivals(name)) for name in graph.at_a_time(ring.targets)
+        )
     return [
         Number(
             f"{ring.name}_stages",
@@ -230,17 +249,13 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
             numbers.full_count(ring),
             "arrivals",
             full,
-            (
-                "one lane of each warp that acquires"
-                if ring.producer == "tma"
-                else "every thread that commits"
-            ),
+            filling,
         ),
         Number(
             f"{ring.name}_empty_arrive_count",
             numbers.empty_count(ring),
             "arrivals",
-            " + ".join(str(role.warps) for role in targets),
-            "one lane of each warp that releases",
+            empty,
+            emptying,
         ),
     ]

@@ -43,8 +43,13 @@ def whole_rows(rows: int, parts: int) -> bool:
 
 def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
     """The numbers of a graph, whichever loops it has."""
-    kind = ProductNumbers if graph.multiplies else Numbers
-    return kind(graph, arch, backend)
+    if not graph.multiplies:
+        return Numbers(graph, arch, backend)
+    if backend == "pallas":
+        from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
+
+        return PallasProductNumbers(graph, arch, backend)
+    return ProductNumbers(graph, arch, backend)
 
 
 @dataclass(frozen=True)

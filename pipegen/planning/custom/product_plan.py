@@ -7,11 +7,14 @@ from typing import Any
 from pipegen.arithmetic import align_up
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP, WARPGROUP
+from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
+from pipegen.planning.custom.pallas_products import pallas_product_values
 from pipegen.planning.custom.plan import class_of, pipeline_of, ring_numbers, stage_limit
 from pipegen.planning.custom.product_numbers import (
     BETWEEN_STAGES,
     OUTER_STAGES,
     ProductNumbers,
+    numbers_for,
 )
 from pipegen.planning.custom.product_template import product_does, product_values
 from pipegen.planning.custom.products import product_of, results
@@ -21,6 +24,8 @@ from pipegen.planning.model import Number, Plan, RolePlan
 
 # Accumulators of 128 x 128 leave two warpgroups of a full block room; 64 of K are a swizzle's row.
 USUAL_TILE = {"M": 128, "N": 128, "K": 64, "P": 128}
+# Rows and columns of results in Pallas, from the one with the least traffic on.
+PALLAS_TILES = ((128, 128), (64, 128), (64, 64), (64, 32))
 
 
 def fill_products(data: dict[str, Any]) -> None:
@@ -32,6 +37,28 @@ def fill_products(data: dict[str, Any]) -> None:
             data["tile"][key] = USUAL_TILE[symbol]
 
 
+def fill_pallas_products(data: dict[str, Any]) -> None:
+    """The tile, in place: the largest that fits into the registers that a thread starts with.
+
+    Every role is a warpgroup or more, so more roles leave each thread fewer registers.
+    """
+    given = dict(data["tile"])
+    for rows, columns in PALLAS_TILES:
+        data["tile"] = {**given, "m": given["m"] or rows}
+        for key in ("n", "p"):
+            data["tile"][key] = given[key] or columns
+        fill_products(data)
+        for symbol in "np":
+            if not any(symbol.upper() in (shape_of(t["shape"]) or ()) for t in data["tensor"].values()):
+                data["tile"][symbol] = given[symbol]
+        graph = read_graph(KernelDescription.model_validate(data))
+        if graph is None or not graph.multiplies:
+            return
+        numbers = numbers_for(graph, data["kernel"]["arch"], data["kernel"]["backend"])
+        if isinstance(numbers, PallasProductNumbers) and numbers.fits_registers:
+            return
+
+
 def plan_products(
     given: KernelDescription, description: KernelDescription, name: str, template: str
 ) -> Plan:
@@ -39,7 +66,9 @@ def plan_products(
     graph = read_graph(description)
     if graph is None:
         raise ValueError(f"no graph to plan: {description.pipeline=}")
-    numbers = ProductNumbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
+    if not isinstance(numbers, ProductNumbers):
+        raise ValueError(f"rule PG278 lets no such graph pass: {description.role=}")
     classes = {ring.name: class_of(ring, description) for ring in graph.rings}
     roles = tuple(
         RolePlan(
@@ -60,7 +89,11 @@ def plan_products(
         roles,
         numbers_of(given, numbers),
         limit_of(numbers),
-        product_values(description, numbers, classes),
+        (
+            pallas_product_values(description, numbers)
+            if isinstance(numbers, PallasProductNumbers)
+            else product_values(description, numbers, classes)
+        ),
     )
 
 

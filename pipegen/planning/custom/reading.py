@@ -294,7 +294,7 @@ def _no_products(description: KernelDescription) -> bool:
     """Whether the graph multiplies where nothing can, or has symbols of products without any."""
     kernel = description.kernel
     if multiplies(description):
-        return (kernel.backend, kernel.arch) != ("cute", "sm_90a") or bool(apart(description))
+        return kernel.arch != "sm_90a" or bool(apart(description))
     shapes = [tensor.shape for tensor in description.tensor.values()]
     shapes += [ring.shape for ring in description.pipeline.values() if ring.shape is not None]
     return any({"K", "P"} & set(shape) for shape in shapes)
