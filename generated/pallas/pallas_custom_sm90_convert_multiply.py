@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: 9a22a8fd62d9
+# text: 6d440cb9311d
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -298,7 +298,7 @@ def custom_kernel(
                     x_stage = wait(x_full, k_step, X_STAGES)
                     wide_stage = wait(wide_full, k_step, WIDE_STAGES)
                     multiply(x_smem.at[x_stage], wide_smem.at[wide_stage], sums)
-                    # The newest wgmma stays in flight: only the stages before it have been read.
+                    # The newest wgmma stays in flight: the stages before it have been read.
                     plgpu.wgmma_wait(1)
 
                     @pl.when(k > 0)
@@ -312,7 +312,7 @@ def custom_kernel(
                 made = multiply_finish(sums[...], m * TILE_M, n * TILE_N)
                 acc_stage = acquire(acc_empty, trip, ACC_STAGES)
                 acc_smem[acc_stage] = made.astype(acc_smem.dtype)
-                # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+                # Publishes to the async proxy too, by which TMA and wgmma read.
                 plgpu.commit_smem()
                 plgpu.barrier_arrive(acc_full.at[acc_stage])
 
@@ -329,7 +329,7 @@ def custom_kernel(
                 w_stage = wait(w_full, k_step, W_STAGES)
                 wide_stage = acquire(wide_empty, k_step, WIDE_STAGES)
                 convert(w_smem.at[w_stage], wide_smem.at[wide_stage])
-                # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+                # Publishes to the async proxy too, by which TMA and wgmma read.
                 plgpu.commit_smem()
                 plgpu.barrier_arrive(wide_full.at[wide_stage])
                 plgpu.barrier_arrive(w_empty.at[w_stage])
@@ -345,7 +345,7 @@ def custom_kernel(
             acc_stage = wait(acc_full, trip, ACC_STAGES)
             done_stage = acquire(done_empty, trip, DONE_STAGES)
             epilogue(scale_smem.at[scale_stage], acc_smem.at[acc_stage], done_smem.at[done_stage])
-            # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+            # Publishes to the async proxy too, by which TMA and wgmma read.
             plgpu.commit_smem()
             plgpu.barrier_arrive(done_full.at[done_stage])
             plgpu.barrier_arrive(scale_empty.at[scale_stage])

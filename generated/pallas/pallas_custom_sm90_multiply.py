@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: ef1a8178609f
+# text: 005531f34c99
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -178,7 +178,7 @@ def custom_kernel(x_gmem, w_gmem, out_gmem, xw_x_smem, xw_w_smem, out_buffer, xw
                     k_step = trip * tiles_k + k
                     xw_stage = wait(xw_full, k_step, XW_STAGES)
                     multiply(xw_x_smem.at[xw_stage, rows], xw_w_smem.at[xw_stage], sums)
-                    # The newest wgmma stays in flight: only the stages before it have been read.
+                    # The newest wgmma stays in flight: the stages before it have been read.
                     plgpu.wgmma_wait(1)
 
                     @pl.when(k > 0)
@@ -191,7 +191,7 @@ def custom_kernel(x_gmem, w_gmem, out_gmem, xw_x_smem, xw_w_smem, out_buffer, xw
                 # The last stores have read their buffers.
                 plgpu.wait_smem_to_gmem(0, wait_read_only=True)
                 out_buffer[rows] = made.astype(OUT_DTYPE)
-                # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+                # Publishes to the async proxy too, by which TMA and wgmma read.
                 plgpu.commit_smem()
                 plgpu.copy_smem_to_gmem(
                     out_buffer.at[rows],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: abbd58a9ee41
+# text: 235d186891c8
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -296,7 +296,7 @@ def custom_kernel(
                 made = multiply_finish(sums[...], m * TILE_M, n * TILE_N)
                 product_stage = acquire(product_empty, trip, PRODUCT_STAGES)
                 product_smem[product_stage] = made.astype(product_smem.dtype)
-                # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+                # Publishes to the async proxy too, by which TMA and wgmma read.
                 plgpu.commit_smem()
                 plgpu.barrier_arrive(product_full.at[product_stage])
 
@@ -321,7 +321,7 @@ def custom_kernel(
                 bias_gmem.at[pl.ds(n * TILE_N, TILE_N)],
                 out_buffer.at[rows],
             )
-            # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+            # Publishes to the async proxy too, by which TMA and wgmma read.
             plgpu.commit_smem()
             plgpu.barrier_arrive(row_empty.at[row_stage])
             plgpu.barrier_arrive(product_empty.at[product_stage])

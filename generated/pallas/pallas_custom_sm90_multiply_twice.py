@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: 48d4ebc559ae
+# text: 82db5b3ac238
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -265,7 +265,7 @@ def custom_kernel(
                         k_step = n_step * tiles_k + k
                         ab_stage = wait(ab_full, k_step, AB_STAGES)
                         score(ab_a_smem.at[ab_stage], ab_b_smem.at[ab_stage], sums)
-                        # The newest wgmma stays in flight: only the stages before it have been read.
+                        # The newest wgmma stays in flight: the stages before it have been read.
                         plgpu.wgmma_wait(1)
 
                         @pl.when(k > 0)
@@ -277,7 +277,7 @@ def custom_kernel(
                     made = score_finish(sums[...], m * TILE_M, n * TILE_N)
                     between_stage = acquire(between_empty, n_step, BETWEEN_STAGES)
                     between_smem[between_stage] = made.astype(between_smem.dtype)
-                    # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+                    # Publishes to the async proxy too, by which TMA and wgmma read.
                     plgpu.commit_smem()
                     plgpu.barrier_arrive(between_full.at[between_stage])
 
@@ -299,7 +299,7 @@ def custom_kernel(
                     c_stage = wait(c_full, n_step, C_STAGES)
                     between_stage = wait(between_full, n_step, BETWEEN_STAGES)
                     second(between_smem.at[between_stage], c_smem.at[c_stage], sums)
-                    # The newest wgmma stays in flight: only the stages before it have been read.
+                    # The newest wgmma stays in flight: the stages before it have been read.
                     plgpu.wgmma_wait(1)
 
                     @pl.when(n > 0)
@@ -313,7 +313,7 @@ def custom_kernel(
                 made = second_finish(sums[...], m * TILE_M, p * TILE_P)
                 done_stage = acquire(done_empty, trip, DONE_STAGES)
                 done_smem[done_stage] = made.astype(done_smem.dtype)
-                # Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy.
+                # Publishes to the async proxy too, by which TMA and wgmma read.
                 plgpu.commit_smem()
                 plgpu.barrier_arrive(done_full.at[done_stage])
 

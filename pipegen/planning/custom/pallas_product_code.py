@@ -14,7 +14,7 @@ from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
 from pipegen.planning.custom.product_code import at_depth, indented
 from pipegen.planning.custom.products import Product, product_of, results
 
-PUBLISH = "# Publishes to other warpgroups, and to TMA and wgmma, which read by another proxy."
+PUBLISH = "# Publishes to the async proxy too, by which TMA and wgmma read."
 
 
 def count_of(numbers: PallasProductNumbers, depth: int) -> str:
@@ -278,7 +278,7 @@ def _mainloop(numbers: PallasProductNumbers, role: RoleNode, product: Product) -
             depth,
             [
                 *step,
-                "# The newest wgmma stays in flight: only the stages before it have been read.",
+                "# The newest wgmma stays in flight: the stages before it have been read.",
                 "plgpu.wgmma_wait(1)",
                 "",
                 f"@pl.when({symbol} > 0)",
