@@ -2,8 +2,9 @@
 """Random graphs that multiply, as the data of a description; by a seed.
 
 One product or two, operands straight from TMA or converted, one loader or two, results stored by
-wgmma's threads, by others, or by TMA; in the CuTe DSL or, in whole warpgroups, in Pallas. `python tests/random_products.py FOLDER COUNT` writes that
-many modules, to run them on a GPU.
+wgmma's threads, by others, or by TMA; in the CuTe DSL or, in whole warpgroups, in Pallas.
+`python tests/random_products.py FOLDER COUNT` writes that many modules for the CuTe DSL, to run
+them on a GPU.
 """
 
 import random

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a custom graph that multiplies can have in Pallas: whole warpgroups, tiles of wgmma's layout.
+"""A custom graph that multiplies in Pallas has whole warpgroups, and tiles of wgmma's layout.
 
 What it checks
     That each role has whole warpgroups; that a role of threads takes matrices from rings, gives on
     matrices, and has 64 rows a warpgroup and 8 columns (or multiples) of each, in bf16, f16, f32 or
-    i8; that rows of a tile are whole swizzles; and accumulators and values against the registers that
-    a thread starts with.
+    i8; that rows of a tile are whole swizzles; and accumulators, and what bodies as written hold,
+    against the registers that a thread starts with.
 
 Why
     Mosaic GPU's barriers count warpgroups, and a matrix that meets wgmma is in blocks of 8 rows by

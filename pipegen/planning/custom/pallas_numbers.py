@@ -82,7 +82,7 @@ class PallasProductNumbers(ProductNumbers):
 
     @property
     def fits_registers(self) -> bool:
-        """Whether accumulators, and what bodies as written hold, fit into what a thread starts with.
+        """Whether accumulators, and what bodies as written hold, fit at launch.
 
         ptxas refuses a wgmma that needs more than that, even behind setmaxnreg (12.9: error C7602),
         and ignores setmaxnreg in what jax 0.12 gives it (C7504).

@@ -307,8 +307,9 @@ def _hand_over(numbers: PallasProductNumbers, role: RoleNode, product: Product) 
         ]
     if role.writes:
         lines += stores_done()
+    place = "rows" if several else "..."
     lines += [
-        f"{part.name}_buffer[{'rows' if several else '...'}] = made.astype({upper(part.name)}_DTYPE)"
+        f"{part.name}_buffer[{place}] = made.astype({upper(part.name)}_DTYPE)"
         for part in role.writes
     ]
     return [

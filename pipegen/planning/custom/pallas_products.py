@@ -206,7 +206,9 @@ def role_values(numbers: PallasProductNumbers, role: RoleNode) -> dict[str, Any]
     place = f"warpgroup {first}" if count == 1 else f"warpgroups {first} to {last}"
     test = f"warpgroup == {first}"
     if count > 1:
-        test = f"(warpgroup >= {first}) & (warpgroup <= {last})" if first else f"warpgroup <= {last}"
+        test = (
+            f"(warpgroup >= {first}) & (warpgroup <= {last})" if first else f"warpgroup <= {last}"
+        )
     return {
         "name": role.name,
         "test": test,

@@ -17,13 +17,16 @@ from pipegen.selection import Refusal, select
 from pipegen.selection_table import rows
 
 USUAL_TILE = (32, 256)
+STATE_TILE = (64, 128)  # in Pallas, where a number of each row is handed on: wgmma's layout
 
 
 def fill_custom(data: dict[str, Any]) -> None:
     """The tile, in place. What else is left out follows from the graph (`reading`)."""
     tile = data["tile"]
-    tile["m"] = USUAL_TILE[0] if tile["m"] is None else tile["m"]
-    tile["n"] = USUAL_TILE[1] if tile["n"] is None else tile["n"]
+    hands_on = any(order["shape"] for order in data["order"].values())
+    usual = STATE_TILE if hands_on and data["kernel"]["backend"] == "pallas" else USUAL_TILE
+    tile["m"] = usual[0] if tile["m"] is None else tile["m"]
+    tile["n"] = usual[1] if tile["n"] is None else tile["n"]
 
 
 def class_of(ring: Ring, description: KernelDescription) -> str:
@@ -101,6 +104,7 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
 def order_pipeline(numbers: Numbers, order: Order) -> PipelinePlan:
     """An order's turns, which have a barrier for each group and part."""
     pallas = numbers.pallas
+    who = "each warpgroup" if pallas else "every thread of a group"
     return PipelinePlan(
         name=order.name,
         producer="thread",
@@ -111,7 +115,7 @@ def order_pipeline(numbers: Numbers, order: Order) -> PipelinePlan:
         tx_count=None,
         full_arrive_count=numbers.turn_count(order),
         empty_arrive_count=None,
-        filled_by=f"every thread of a group of {', '.join(order.roles)}, when it has had its turn",
+        filled_by=f"{who} of {', '.join(order.roles)}, when it has had its turn",
         emptied_by="nobody: the next group waits for its own barrier",
         groups=order.groups,
     )
@@ -174,8 +178,9 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
                 f"{order.name}_arrive_count",
                 each,
                 "arrivals",
-                f"{WARP} * {graph.role(order.roles[0]).warps}",
-                f"each thread of one of {order.groups} groups gives its turn on",
+                "1" if numbers.pallas else f"{WARP} * {graph.role(order.roles[0]).warps}",
+                f"{'each' if numbers.pallas else 'each thread of one'} of {order.groups} groups "
+                "gives its turn on",
             )
         )
     return (

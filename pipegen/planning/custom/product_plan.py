@@ -49,7 +49,9 @@ def fill_pallas_products(data: dict[str, Any]) -> None:
             data["tile"][key] = given[key] or columns
         fill_products(data)
         for symbol in "np":
-            if not any(symbol.upper() in (shape_of(t["shape"]) or ()) for t in data["tensor"].values()):
+            if not any(
+                symbol.upper() in (shape_of(t["shape"]) or ()) for t in data["tensor"].values()
+            ):
                 data["tile"][symbol] = given[symbol]
         graph = read_graph(KernelDescription.model_validate(data))
         if graph is None or not graph.multiplies:
