@@ -47,7 +47,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     warpgroups = sum(role.groups for role in graph.roles)
     if warpgroups > MOST_ROLES:
         yield Problem(
-            f"{warpgroups} roles or groups of a warpgroup each are more than a block's 1024 threads",
+            f"{warpgroups} roles or groups of 128 threads each are more than a block's 1024",
             f"role.{graph.roles[-1].name}",
             allowed=f"{MOST_ROLES} roles",
             nearest=f"an edge less than those of {graph.roles[-1].name}",
