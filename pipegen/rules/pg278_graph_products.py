@@ -2,10 +2,10 @@
 """A role of kind wgmma must multiply two tiles that wgmma multiplies, where wgmma exists.
 
 What it checks
-    The architecture: sm_90a. That a role of kind wgmma takes one (M, c)
-    and one (s, c) from rings, both of bf16 or of f16; that K and P stand only where a role
-    multiplies; that all results have one shape, (M, N) or (M, P), and that nothing has a symbol
-    over which no loop goes. That a role of threads as written can hand on what it takes.
+    The architecture: sm_90a. That a role of kind wgmma takes one (M, c) and one (s, c) from rings,
+    both of bf16 or of f16; that K and P stand only where a role multiplies; that all results have
+    one shape, (M, N) or (M, P), and that nothing has a symbol over which no loop goes. That a role
+    of threads as written can hand on what it takes.
 
 Why
     wgmma reads A (M, K) and B (N, K) from SMEM and adds their product to f32 registers (PTX ISA,
