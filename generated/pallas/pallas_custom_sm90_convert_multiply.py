@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
-# template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: 6d440cb9311d
+# template: pallas/custom_multiply.py.j2 f2dfaa0c334a
+# text: 62108a3c3b60
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -411,8 +411,7 @@ def swizzled(columns: int, width: int):
 @functools.partial(jax.jit, static_argnames=("sm_count", "interpret"))
 def launch(x, w, scale, sm_count: int, interpret=None):
     """`custom` of operands that are known to be right. Compiles once for each shape."""
-    m, k = x.shape
-    n = w.shape[0]
+    m, n = x.shape[0], w.shape[0]
     kernel = plgpu.kernel(
         custom_kernel,
         out_type=[

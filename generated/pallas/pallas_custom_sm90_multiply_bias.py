@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
-# template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: 235d186891c8
+# template: pallas/custom_multiply.py.j2 f2dfaa0c334a
+# text: 2ae9fd5c687a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -337,7 +337,7 @@ def custom_kernel(
     def _():
         @pl.loop(0, trips)
         def _(trip):
-            m, n = tile_coord(trip)
+            m, _ = tile_coord(trip)
             row_stage = acquire(row_empty, trip, ROW_STAGES)
             plgpu.copy_gmem_to_smem(
                 row_gmem.at[pl.ds(m * TILE_M, TILE_M)],
@@ -363,7 +363,7 @@ def custom_kernel(
     def _():
         @pl.loop(0, trips)
         def _(trip):
-            m, n = tile_coord(trip)
+            _, n = tile_coord(trip)
 
             @pl.loop(0, tiles_k)
             def _(k):
@@ -386,8 +386,7 @@ def swizzled(columns: int, width: int):
 @functools.partial(jax.jit, static_argnames=("sm_count", "interpret"))
 def launch(x, w, row, bias, sm_count: int, interpret=None):
     """`custom` of operands that are known to be right. Compiles once for each shape."""
-    m, k = x.shape
-    n = w.shape[0]
+    m, n = x.shape[0], w.shape[0]
     kernel = plgpu.kernel(
         custom_kernel,
         out_type=[

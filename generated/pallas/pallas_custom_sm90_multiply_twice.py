@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
-# template: pallas/custom_multiply.py.j2 5fb534c19812
-# text: 82db5b3ac238
+# template: pallas/custom_multiply.py.j2 f2dfaa0c334a
+# text: 0b6a91f0c407
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -251,7 +251,7 @@ def custom_kernel(
     def _():
         @pl.loop(0, trips)
         def _(trip):
-            m, p = tile_coord(trip)
+            m, _ = tile_coord(trip)
 
             @pl.loop(0, tiles_n)
             def _(n):
@@ -379,9 +379,7 @@ def swizzled(columns: int, width: int):
 @functools.partial(jax.jit, static_argnames=("sm_count", "interpret"))
 def launch(a, b, c, sm_count: int, interpret=None):
     """`custom` of operands that are known to be right. Compiles once for each shape."""
-    m, k = a.shape
-    n = b.shape[0]
-    p = c.shape[0]
+    m, p = a.shape[0], c.shape[0]
     kernel = plgpu.kernel(
         custom_kernel,
         out_type=[

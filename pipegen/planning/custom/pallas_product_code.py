@@ -6,6 +6,7 @@ result, n_step and k_step the steps of its loops, over all tiles; NAME_stage is 
 `rows` are those of a tile that a warpgroup has, where a role has several; `sums` are accumulators.
 """
 
+import re
 from collections.abc import Callable
 
 from pipegen.planning.custom.code import field_of, upper
@@ -71,9 +72,11 @@ def nested(
         ]
 
     lines = loop(0)
-    rows, columns = (symbol.lower() for symbol in results(numbers.graph))
-    if role.kind != "thread" or role.reads or role.writes:
-        lines = [f"{rows}, {columns} = tile_coord(trip)", *lines]
+    # Of a tile's two places those that the role needs.
+    names = [symbol.lower() for symbol in results(numbers.graph)]
+    used = [name if re.search(rf"\b{name}\b", "\n".join(lines)) else "_" for name in names]
+    if used != ["_", "_"]:
+        lines = [f"{', '.join(used)} = tile_coord(trip)", *lines]
     return ["@pl.loop(0, trips)", "def _(trip):", *indented(lines)]
 
 

@@ -14,7 +14,6 @@ from pipegen.planning.custom.product_bodies import made_parts, product_expected
 from pipegen.planning.custom.product_template import (
     RASTER_GROUP,
     product_does,
-    sizes_taken,
     timeline,
     walks,
 )
@@ -84,7 +83,7 @@ def pallas_product_values(
             ]
         ),
         "counts": counts(numbers, (*written, *read)),
-        "sizes_taken": sizes_of(tuple(read), symbols),
+        "sizes_taken": sizes_taken(read, [s for s in symbols if s in (rows, columns)]),
         "read_names": ", ".join(part.name for part in read),
         "read_types": ", ".join([*(f"{upper(part.name)}_DTYPE" for part in read), ""]).strip(),
         "read_shapes": ", ".join([*(shape_of(part) for part in read), ""]).strip(),
@@ -109,13 +108,13 @@ def pallas_product_values(
     }
 
 
-def sizes_of(read: tuple[Part, ...], symbols: list[str]) -> list[str]:
-    """Where `launch` finds each size: of what is read, in which each symbol stands."""
-    lines = sizes_taken(read, symbols)
-    names = [part.name for part in read]
-    for place, name in enumerate(names):
-        lines = [line.replace(f"shapes[{place}]", f"{name}.shape") for line in lines]
-    return lines
+def sizes_taken(read: list[Part], symbols: list[str]) -> str:
+    """How `launch` finds these sizes: `m, n = x.shape[0], w.shape[0]`."""
+    places = []
+    for symbol in symbols:
+        part = next(part for part in read if symbol in part.dims)
+        places.append(f"{part.name}.shape[{part.dims.index(symbol)}]")
+    return f"{', '.join(symbol.lower() for symbol in symbols)} = {', '.join(places)}"
 
 
 def sizes_listed(
