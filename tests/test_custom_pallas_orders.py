@@ -11,6 +11,7 @@ from random_orders import in_pallas
 
 from pipegen.barriers import find_in_roles
 from pipegen.description_file import description_from_data, load_description
+from pipegen.errors import InputError
 from pipegen.planning import plan
 from pipegen.planning.custom.models import find_alone, find_together, models, steps_of, turns_model
 from pipegen.planning.custom.numbers import Numbers
@@ -68,6 +69,15 @@ def test_a_turn_that_needs_two_arrivals_hangs_in_the_model():
     found = find_in_roles(rings, steps, turns=[replace(turns, count=2)])
     assert found is not None
     assert found.kind == "deadlock"
+
+
+@pytest.mark.parametrize("groups", [-1, 0, 1, 9])
+def test_so_many_groups_are_refused(groups):
+    data = load_description(RUNNING_SUM).model_dump(exclude_unset=True)
+    data["order"]["carry"]["groups"] = groups
+    with pytest.raises(InputError) as caught:
+        plan(description_from_data(data))
+    assert "PG265" in {problem.rule for problem in caught.value.problems}
 
 
 FAULTS = {

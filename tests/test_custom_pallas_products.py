@@ -17,6 +17,7 @@ from random_products import product
 from pipegen.barriers import find_in_ring
 from pipegen.compiling.installed import dsl as find_dsl
 from pipegen.description_file import description_from_data, load_description, parse_description
+from pipegen.errors import InputError
 from pipegen.planning import plan
 from pipegen.planning.custom.models import alone, find_alone, find_together
 from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
@@ -192,6 +193,35 @@ def test_a_planted_fault_is_found(newest_jax, fault, tmp_path):
     planted = tmp_path / "planted.py"
     planted.write_text(text.replace(branch, branch.replace(old, new)))
     assert says_race(newest_jax, planted, tmp_path / "log")
+
+
+BAD: dict[str, tuple[object, ...]] = {
+    "tile.m": (0, -1, 8, 96),
+    "tile.n": (0, 24, 512),
+    "tile.k": (-1, 8, 48),
+    "role.multiply.warps": (1, 2, 3, 32),
+    "role.epilogue.kind": ("wgmma", "cp_async", "tma"),
+    "pipeline.wide.stages": (0, 33),
+    "pipeline.wide.dtype": ("i4", "f32"),
+    "pipeline.acc.shape": ("M, K", "N"),
+    "tensor.x.dtype": ("i4", "e4m3", "f16"),
+    "tensor.scale.shape": ("P", "é"),
+}
+
+
+@pytest.mark.parametrize("key", BAD)
+def test_a_bad_value_is_refused(key):
+    """With a paragraph, whatever else the value breaks on the way."""
+    for value in BAD[key]:
+        data = load_description(CONVERT).model_dump(exclude_unset=True)
+        *sections, leaf = key.split(".")
+        table = data
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[leaf] = value
+        with pytest.raises(InputError) as caught:
+            plan(description_from_data(data))
+        assert "Nearest valid choice" in str(caught.value), (key, value)
 
 
 @pytest.mark.parametrize("seed", range(WRITTEN))

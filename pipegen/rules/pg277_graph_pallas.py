@@ -107,6 +107,8 @@ def _between(description: KernelDescription, graph: Graph) -> Iterator[Problem]:
 
 def _turns(graph: Graph, order: Order) -> Iterator[Problem]:
     """Stages that belong to one group each, and a layout for a number of each row."""
+    if order.groups < 2:
+        return  # rule PG265 says so
     for ring in graph.rings:
         ends = {*ring.sources, *ring.targets}
         stages = ring.stages or order.groups

@@ -72,7 +72,8 @@ def check(description: KernelDescription) -> Iterator[Problem]:
 def _all(numbers: ProductNumbers) -> Iterator[Problem]:
     for role in numbers.graph.roles:
         product = product_of(role)
-        if product is not None and role.warps % 4 == 0:
+        # Of elements that wgmma does not multiply, rule PG278 speaks.
+        if product is not None and role.warps % 4 == 0 and DTYPE[product.a.part.dtype].bytes:
             yield from _product(numbers, role, product)
         elif role.kind == "thread" and not numbers.pallas:
             yield from _threads(numbers, role)
@@ -224,6 +225,15 @@ def _box(numbers: ProductNumbers, part: Part) -> Iterator[Problem]:
     graph = numbers.graph
     movers = [role for role in graph.roles if role.kind not in ("thread", WGMMA)]
     if not any(part in (*role.reads, *role.writes) for role in movers):
+        return
+    if not DTYPE[part.dtype].bytes:
+        yield Problem(
+            f"a row of {part.name} has elements of less than a byte, which no role takes here",
+            f"tensor.{part.name}.dtype",
+            part.dtype,
+            listing(f'"{word}"' for word in DTYPES),
+            '"i8"',
+        )
         return
     for symbol in part.dims:
         size = graph.extents[symbol]

@@ -100,7 +100,7 @@ class Numbers:
     def groups_at(self, ring: Ring) -> int:
         """Groups that take the stages of a ring in turn; 1 where nobody does."""
         roles = [self.graph.role(name) for name in (*ring.sources, *ring.targets)]
-        return math.lcm(*(role.order.groups for role in roles if role.order), 1)
+        return math.lcm(*(max(1, role.order.groups) for role in roles if role.order), 1)
 
     def every(self, end: Ring | RoleNode) -> str:
         """How often a stage is filled, or a role takes a step."""

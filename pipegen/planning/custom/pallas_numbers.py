@@ -45,8 +45,8 @@ class PallasProductNumbers(ProductNumbers):
         return 1
 
     def warpgroups(self, role: RoleNode) -> int:
-        """Pallas threads of a role."""
-        return role.warps // 4
+        """Pallas threads of a role; at least one, as long as rule PG285 has not seen its warps."""
+        return max(1, role.warps // 4)
 
     def rows(self, role: RoleNode) -> int:
         """Rows of its tiles that each warpgroup of a role has."""
@@ -73,7 +73,8 @@ class PallasProductNumbers(ProductNumbers):
         parts += [*role.reads, *role.writes]
         extents, rows, found = self.graph.extents, self.rows_symbol(role), 0
         tiles = [part for part in parts if len(part.dims) == 2]
-        most = max((elements(part, extents) for part in tiles), default=0) // (WARP * role.warps)
+        most = max((elements(part, extents) for part in tiles), default=0)
+        most //= 4 * WARP * self.warpgroups(role)
         for part in parts:
             if len(part.dims) == 1:
                 along_rows = part.dims[0] == rows

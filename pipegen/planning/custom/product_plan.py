@@ -43,16 +43,12 @@ def fill_pallas_products(data: dict[str, Any]) -> None:
     Every role is a warpgroup or more, so more roles leave each thread fewer registers.
     """
     given = dict(data["tile"])
+    shapes = [shape_of(tensor["shape"]) or () for tensor in data["tensor"].values()]
+    missing = {s for dims in shapes for s in dims if given[s.lower()] is None}
     for rows, columns in PALLAS_TILES:
-        data["tile"] = {**given, "m": given["m"] or rows}
-        for key in ("n", "p"):
-            data["tile"][key] = given[key] or columns
+        usual = {"M": rows, "N": columns, "P": columns}
+        data["tile"] = given | {s.lower(): usual[s] for s in missing if s in usual}
         fill_products(data)
-        for symbol in "np":
-            if not any(
-                symbol.upper() in (shape_of(t["shape"]) or ()) for t in data["tensor"].values()
-            ):
-                data["tile"][symbol] = given[symbol]
         graph = read_graph(KernelDescription.model_validate(data))
         if graph is None or not graph.multiplies:
             return
