@@ -28,6 +28,7 @@ docs: $(BIN)/pipegen
 	$(BIN)/python -m pipegen.rules_docs docs/rules.md
 	$(BIN)/python -m pipegen.classes_docs docs/classes
 	$(BIN)/python -m pipegen.description_docs docs/description.md
+	$(BIN)/python -m pipegen.custom_docs docs/custom.md
 	$(BIN)/python benchmarks/tables.py README.md
 	$(BIN)/python benchmarks/jax_versions.py --table
 	$(BIN)/python benchmarks/tuning_table.py docs/tuning.md

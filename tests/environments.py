@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 RUNNER = Path(__file__).with_name("interpret_modules.py")
 NEWER = ("3.12", "3.13")
 REQUIREMENTS = ("jax>=0.11", "numpy>=1.26")
@@ -61,7 +63,15 @@ def _says(*command: str) -> str:
 
 
 def newest_jax(folder: Path) -> tuple[str, str]:
-    """The Python of an environment below `folder` with the newest jax, or why there is none."""
+    """The Python of an environment below `folder` with the newest jax, or why there is none.
+
+    Several processes may ask: one installs, the others wait for it.
+    """
+    with FileLock(folder / "installing.lock"):
+        return _newest_jax(folder)
+
+
+def _newest_jax(folder: Path) -> tuple[str, str]:
     python = newer_python()
     if not python:
         return "", f"no Python {' or '.join(NEWER)} is installed, and jax 0.11 needs one"

@@ -435,9 +435,7 @@ def test_second_run_of_thirty_modules_compiles_nothing(
     assert check("k").exit_code == 0
     # The modules are equal: the first ones compiled serve the others of a later run only.
     assert len(CALLS) == 60
-    start = time.monotonic()
     result = check("k", "--format", "json")
-    assert time.monotonic() - start < 2
     assert len(CALLS) == 60
     assert json.loads(result.stdout)["counts"]["cached"] == 30
     assert check("k", "--no-cache").exit_code == 0

@@ -19,9 +19,10 @@ from pipegen.description_file import description_from_data, load_description, pa
 from pipegen.errors import InputError
 from pipegen.planning import plan
 from pipegen.planning.custom.bodies import expected
-from pipegen.planning.custom.draw import depths, draw_svg, draw_text
+from pipegen.planning.custom.draw import depths, draw_text
 from pipegen.planning.custom.models import find_alone, find_together, models, steps_of
 from pipegen.planning.custom.numbers import Numbers
+from pipegen.planning.custom.picture import draw_svg
 from pipegen.planning.custom.reading import read_graph
 from pipegen.planning.defaults import resolve
 from pipegen.rendering import render
@@ -264,7 +265,7 @@ def test_a_picture_of_a_circle_and_of_turns():
     assert ", of the other CTA" in draw_text(numbers_of(CLUSTER))
     made = plan(load_description(GENERATED / "custom_sm90_running_sum.toml"))
     numbers = Numbers(read_graph(made.description), "sm_90a")
-    assert "carry: scan in turn" in draw_text(numbers)
+    assert "carry: 2 groups of scan in turn" in draw_text(numbers)
     assert "[thread, 2 x 4 warps]" in draw_text(numbers)
 
 

@@ -4,7 +4,6 @@
 import ast
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from terminal import answer_in_a_terminal
 
 from pipegen.cli import main
 from pipegen.selection_table import kernels
@@ -217,34 +217,6 @@ def test_bare_in_a_terminal_it_asks(answers, tmp_path):
 def test_what_it_proposes_goes_with_what_is_given(options, tmp_path):
     """Enter to every question writes a kernel, whatever was said beforehand."""
     answer_in_a_terminal(["asked", *options], [], tmp_path)
-
-
-def answer_in_a_terminal(arguments, answers, tmp_path):
-    """Runs `pipegen new` in a terminal, types the answers and then Enter; what was shown."""
-    parent, child = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipegen", "new", *arguments],
-        cwd=tmp_path,
-        stdin=child,
-        stdout=child,
-        stderr=child,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-    )
-    os.close(child)
-    os.write(parent, ("\n".join(answers) + "\n" * 10).encode())
-    shown = b""
-    while True:
-        try:
-            piece = os.read(parent, 4096)
-        except OSError:
-            break
-        if not piece:
-            break
-        shown += piece
-    assert process.wait(timeout=60) == 0, shown.decode()
-    assert (tmp_path / "asked.toml").exists()
-    assert (tmp_path / "asked.py").exists()
-    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 
 
 def test_it_shows_what_each_answer_costs(tmp_path):

@@ -65,9 +65,9 @@ def ask(
     styles = unique(key[3] for key in keys) or [usual]
     choose("style", "Which style", sorted(styles, key=lambda style: style != usual))
     if options["op"] == "custom":
-        from pipegen.cli.new_graph import ask_graph
+        from pipegen.cli.asking_graph import ask_graph
 
-        return name, ask_graph(name, options)
+        return name, ask_graph(name, options, data)
     pairs = mainloop_pairs(name, options, data)
     if pairs:
         choose("producer", "Who fills a stage (the producer)", unique(p for p, _ in pairs))

@@ -18,6 +18,7 @@ Examples:
   pipegen new my_gemm --op gemm --backend pallas --arch sm_90a --tile 128,256,64 --dry-run
   pipegen new my_copy --op stream --backend cute --arch sm_90a --set layout.gather=true --dry-run
   pipegen new my_graph --op custom --backend cute --arch sm_90a --roles load,convert,store
+  pipegen new my_graph --op custom --backend cute --arch sm_90a --graph product --dtype-b i8
   pipegen new                              asks
 """
 
@@ -88,6 +89,7 @@ OPTION_OF = {
 @click.option("--scale-group", help="mixed_gemm: K that shares a scale; 0: one a channel.")
 @click.option("--layout", help="Majors of A and B: k,k or k,n or m,k or m,n.")
 @click.option("--consumer-warpgroups", help="sm_90a: 1 or 2; stream: 1 to 4.")
+@click.option("--graph", help="custom: line (of --roles), product, two-products.")
 @click.option("--roles", help="custom: roles in a line: load,compute,store.")
 @click.option("--y", help="stream: second input: none, matrix, row.")
 @click.option(
@@ -194,8 +196,11 @@ def data_from_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as the nested data of a description; words that are no numbers stay words."""
     data: dict[str, Any] = {"pipegen": 1, "kernel": {"name": name}}
     if options["op"] == "custom":
+        from pipegen.cli.new_graph import first_graph
+
         data |= first_graph(options)
-        options = {**options, "dtype": None, "dtype_out": None, "stages": None}
+        taken = ("dtype", "dtype_b", "dtype_out", "stages")  # by the graph
+        options = {**options, **dict.fromkeys(taken)}
 
     def put(key: str, value: Any) -> None:
         *path, leaf = key.split(".")
@@ -228,13 +233,9 @@ def data_from_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     ):
         if options[option] is not None:
             put(key, number_or_word(options[option]))
-    stream = options["op"] in ("stream", "reduce", "custom")  # have no K
+    symbols, usual_tile = tile_symbols(options)
     for option, section, keys, example in (
-        (
-            ("tile", "tile", ("m", "n"), "32,256")
-            if stream
-            else ("tile", "tile", ("m", "n", "k"), "128,256,64")
-        ),
+        ("tile", "tile", symbols, usual_tile),
         ("layout", "layout", ("a", "b"), "k,k or k,n or m,k or m,n"),
         ("cluster", "", ("m", "n"), "1,1 or 2,1 or 1,2 or 2,2"),
     ):
@@ -263,18 +264,14 @@ def data_from_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-def first_graph(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The graph of `--roles`, or of the usual ones where `--set` gives no tensor and no edge."""
-    from pipegen.cli.new_graph import USUAL_ROLES, graph_data, roles_of
-
-    given = any(setting.startswith(("tensor.", "pipeline.")) for setting in options["settings"])
-    if given and options["roles"] is None:
-        return {}
-    dtype = options["dtype"] or "bf16"
-    stages = None if options["stages"] is None else number_or_word(options["stages"])
-    roles = roles_of(options["roles"] or USUAL_ROLES)
-    types = options.get("stage_types") or []
-    return graph_data(roles, dtype, options["dtype_out"] or dtype, types, stages)
+def tile_symbols(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The keys of the tile, and an example of it."""
+    if options["op"] == "custom" and options["graph"] in ("product", "two-products"):
+        twice = options["graph"] == "two-products"
+        return (tuple("mnkp"), "128,64,64,128") if twice else (tuple("mnk"), "128,128,64")
+    if options["op"] in ("stream", "reduce", "custom"):  # have no K
+        return ("m", "n"), "32,256"
+    return ("m", "n", "k"), "128,256,64"
 
 
 def key_and_value(setting: str) -> tuple[str, Any]:

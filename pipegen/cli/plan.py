@@ -57,7 +57,7 @@ def graph_numbers(made: "Plan") -> "Numbers | None":
 def write_svg(made: "Plan", path: Path) -> None:
     """Draw the graph of a custom kernel. Raises InputError for other ops and unwritable paths."""
     from pipegen.errors import InputError, Problem
-    from pipegen.planning.custom.draw import draw_svg
+    from pipegen.planning.custom.picture import draw_svg
 
     numbers = graph_numbers(made)
     if numbers is None:

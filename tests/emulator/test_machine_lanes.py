@@ -138,6 +138,38 @@ def test_floats_are_rounded_to_nearest_even():
     assert out[2] >> 16 == 0xFF62  # -3.0e38
 
 
+@pytest.mark.parametrize(
+    ("word", "added", "expected"),
+    [
+        # 1 + 2^-30 lies between two f32; so does 1 - 2^-60 times itself, though f64 cannot hold it.
+        ("rn", 2.0**-30, 1.0),
+        ("rm", 2.0**-30, 1.0),
+        ("rp", 2.0**-30, np.nextafter(np.float32(1), np.float32(2))),
+        ("rm", -(2.0**-60), np.nextafter(np.float32(1), np.float32(0))),
+        ("rp", 2.0**-60, np.nextafter(np.float32(1), np.float32(2))),
+        ("rp", -(2.0**-60), 1.0),
+    ],
+)
+def test_fma_is_rounded_in_a_direction(word, added, expected):
+    out = np.zeros(32, np.float32)
+    number = struct.unpack("<I", struct.pack("<f", added))[0]
+    body = f"fma.{word}.f32 %r2, 0f3F800000, 0f3F800000, 0f{number:08X};"
+    run(launch_of(body + store_by_lane("%r2"), out))
+    assert (out == np.float32(expected)).all()
+
+
+def test_a_conversion_can_keep_a_number_between_0_and_1():
+    numbers = np.array([-1.5, 0.25, 7.0, np.nan] * 8, np.float32)
+    out = np.zeros(32, np.float32)
+    body = """
+    mov.u32 %r1, %tid.x; mul.wide.u32 %d5, %r1, 4; add.s64 %d6, %d1, %d5;
+    ld.global.b32 %r2, [%d6];
+    cvt.sat.f32.f32 %r3, %r2;
+"""
+    run(launch_of(body + store_by_lane("%r3"), out, numbers))
+    assert out[:4].tolist() == [0.0, 0.25, 1.0, 0.0]
+
+
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
 def test_8_bit_floats_round_to_the_nearest_of_their_numbers(kind):
     table = fp8_values(kind)

@@ -3,8 +3,8 @@
 
 PTX ISA, sections "Floating Point Instructions", "Half Precision Floating Point Instructions",
 "Mixed Precision Floating Point Instructions" and "cvt" in chapter 9.7. Results are rounded to
-nearest even. `.approx` functions are computed exactly and then rounded, so they are at least as
-good as the hardware's.
+nearest even, of fma also up or down. `.approx` functions are computed exactly and then rounded, so
+they are at least as good as the hardware's.
 """
 
 import functools
@@ -60,6 +60,26 @@ def _exact_fma(a: Any, b: Any, c: Any) -> Any:
     return a.astype(np.float64) * b + c
 
 
+# Towards minus or plus infinity: exp is computed with these (fma.rm finds the whole exponent).
+_DIRECTIONS = {"rm": -np.inf, "rp": np.inf}
+
+
+def _directed_fma(towards: float, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c of f32, rounded in a direction. In f64 the product is exact and the sum is not.
+
+    What the f64 sum is off by comes from the sum's own parts (Knuth's TwoSum).
+    """
+    product, added = a.astype(np.float64) * b, c.astype(np.float64)
+    total = product + added
+    rest = total - product
+    off = (product - (total - rest)) + (added - rest)
+    nearest = total.astype(np.float32)
+    over = (nearest > total) | ((nearest == total) & (off < 0))
+    under = (nearest < total) | ((nearest == total) & (off > 0))
+    wrong = over if towards < 0 else under
+    return np.where(wrong, np.nextafter(nearest, np.float32(towards)), nearest)
+
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -85,7 +105,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 @emits("fma", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh", "sin", "cos")
 def arithmetic(c: Emitter, i: Instruction) -> None:
     """An operation on floats, packed or not."""
-    if i.parts[-1] not in _KINDS or set(i.parts[1:-1]) - _KNOWN:
+    directed = set(_DIRECTIONS) if i.opcode == "fma" and i.parts[-1] == "f32" else set()
+    if i.parts[-1] not in _KINDS or set(i.parts[1:-1]) - _KNOWN - directed:
         raise c.unknown("a floating-point instruction that the emulator does not know")
     kind, count = _KINDS[i.parts[-1]]
     d, *rest = i.operands
@@ -96,6 +117,8 @@ def arithmetic(c: Emitter, i: Instruction) -> None:
 
 def _calculation(i: Instruction, kind: str, count: int) -> Callable[..., Value]:
     operation = _OPERATIONS[i.opcode]
+    for word in _DIRECTIONS.keys() & set(i.parts):
+        operation = functools.partial(_directed_fma, _DIRECTIONS[word])
     ftz, saturated = i.has("ftz"), i.has("sat")
     relu, nan = i.has("relu"), i.has("NaN")
     if nan:
@@ -112,7 +135,7 @@ def _calculation(i: Instruction, kind: str, count: int) -> Callable[..., Value]:
             if ftz:
                 result = _flushed(result)
             if saturated:
-                result = np.where(np.isnan(result), np.float32(0), np.clip(result, 0, 1))
+                result = _in_unit(result)
             if relu:
                 result = np.maximum(result, np.float32(0))
         return value_of(result, kind)
@@ -188,9 +211,11 @@ def convert(c: Emitter, i: Instruction) -> None:
         function = functools.partial(_widened, function, width)
         bits = formats.WIDTHS[source]
     elif target in formats.WIDTHS and source in formats.WIDTHS:
-        if modifiers - {"rn", "ftz", "rna", "satfinite"}:
+        if modifiers - {"rn", "ftz", "rna", "satfinite", "sat"}:
             raise c.unknown("a rounding that the emulator does not know")
-        function = functools.partial(_from_float, target, source, "satfinite" in modifiers)
+        function = functools.partial(
+            _from_float, target, source, "satfinite" in modifiers, "sat" in modifiers
+        )
         bits = formats.WIDTHS[source]
     else:
         raise c.unknown("a conversion that the emulator does not know")
@@ -227,8 +252,14 @@ def _to_integer(
     return int(result[0]) if len(result) == 1 else result
 
 
-def _from_float(target: str, source: str, saturate: bool, value: Value) -> Value:
-    return value_of(numbers_of(value, source, 1), target, saturate)
+def _from_float(target: str, source: str, saturate: bool, to_unit: bool, value: Value) -> Value:
+    """`to_unit`: `.sat`, which keeps a number in [0, 1], and makes a zero of NaN."""
+    numbers = numbers_of(value, source, 1)
+    return value_of(_in_unit(numbers) if to_unit else numbers, target, saturate)
+
+
+def _in_unit(numbers: Array) -> Array:
+    return np.where(np.isnan(numbers), np.float32(0), np.clip(numbers, 0, 1))
 
 
 def _convert_packed(

@@ -97,7 +97,7 @@ def compile_ahead(kernel: Operator) -> None:
     """Compile a CuTe module before the GPU is this process's alone. A Pallas module is left alone:
     jax compiles for a size, which its `compile_only` wants to know."""
     module: Any = vars(kernel)["module"]
-    if description(Path(module.__file__))["kernel"]["backend"] != "cute":
+    if description(Path(module.__file__))["kernel"]["backend"] == "pallas":
         return
     for maker in (word for word in vars(module) if word.startswith("compile_")):
         getattr(module, maker)()

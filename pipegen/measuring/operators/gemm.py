@@ -24,6 +24,7 @@ from pipegen.measuring.operators import (
 from pipegen.measuring.operators.jax_arrays import from_jax, jax_call, to_jax
 
 PEER = "cuBLAS (torch.mm)"
+FP8 = {"e4m3", "e5m2"}
 UNIT = "TFLOP/s"
 
 
@@ -42,8 +43,7 @@ class Operator:
         self.out_type = dtype.get("out", usual)
         exact = TOLERANCE[self.out_type]
         self.tolerance = max(exact, TF32_TOLERANCE) if self.a_type == "f32" else exact
-        fp8 = {self.a_type, self.b_type} & {"e4m3", "e5m2"}
-        self.worst = FP8_WORST if fp8 else WORST[self.out_type]
+        self.worst = FP8_WORST if {self.a_type, self.b_type} & FP8 else WORST[self.out_type]
         self.a_major, self.b_major = layout.get("a", "k"), layout.get("b", "k")
         self.gather: bool = layout.get("gather", False)
         self.alignment: int = layout.get("alignment", 16)
@@ -105,10 +105,20 @@ class Operator:
         return jax_call(self.module.gemm, [a, b])
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
-        """torch.mm on the same operands, f32 as tf32; a gather's rows are picked out before."""
+        """torch.mm on the same operands, f32 as tf32; a gather's rows are picked out before.
+
+        It has no integers and no 8-bit floats: torch._int_mm and torch._scaled_mm, which are
+        cuBLAS too. fp8 with the sums that wgmma itself makes, as the kernels here.
+        """
         a, b = (operand[0] for operand in self.gathered(operands))
         if self.a_type == "i8":
             return lambda: torch._int_mm(a, b.mT)
+        if {self.a_type, self.b_type} & FP8:
+            one = torch.ones((), device="cuda")
+            out_type = TORCH[self.out_type]
+            return lambda: torch._scaled_mm(
+                a, b.mT, one, one, out_dtype=out_type, use_fast_accum=True
+            )
         torch.backends.cuda.matmul.allow_tf32 = True
         out = torch.empty(size["m"], size["n"], device="cuda", dtype=TORCH[self.a_type])
         left = a if self.a_major == "k" else a.mT

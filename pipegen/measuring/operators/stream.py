@@ -34,9 +34,11 @@ class Operator:
         self.module = load(path)
         self.tile = (self.module.TILE_M, self.module.TILE_N)
         self.cluster_m = getattr(self.module, "CLUSTER_M", 1)
-        self.stages: int = self.module.MAINLOOP_STAGES
+        names = vars(self.module)
+        # Of the ring that holds x: Task Scheduling calls its resources so.
+        self.stages: int = names.get("MAINLOOP_STAGES") or names["INPUT_STAGES"]
         # TMA stores whole 16 bytes; threads store any N, and so does what pads and cuts.
-        self.any_n = self.pallas or not hasattr(self.module, "EPI_STAGES")
+        self.any_n = self.pallas or not {"EPI_STAGES", "OUTPUT_STAGES"} & names.keys()
 
     def operands(self, size: Size) -> list[torch.Tensor]:
         """x (M, N), and y (M, N) or (N,), or an index of M rows; rows no better aligned than the

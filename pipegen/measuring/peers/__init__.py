@@ -35,7 +35,10 @@ class Peer:
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        Peer("cublas", "torch.mm, that is cuBLAS", ("gemm", "mixed_gemm"), ("torch",), "usual"),
+        Peer(
+            "cublas", "cuBLAS through torch: mm, for fp8 _scaled_mm, for integers _int_mm",
+            ("gemm", "mixed_gemm"), ("torch",), "usual",
+        ),
         Peer(
             "torch", "torch's own operation for the op: copy_, add, index_select, mm", (),
             ("torch",), "usual",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan of the custom kernels: the user's graph with every number of it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from pipegen.arithmetic import align_up
@@ -222,25 +223,16 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
 
 def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list[Number]:
     """The counts and the bytes of one ring."""
-    sources = [numbers.graph.role(source) for source in ring.sources]
-    targets = [numbers.graph.role(target) for target in ring.targets]
-    warps = " + ".join(str(role.warps) for role in sources)
-    full = warps if ring.producer == "tma" else f"{WARP} * ({warps})"
-    if ring.producer != "tma" and len(sources) == 1:
-        full = f"{WARP} * {warps}"
-    filling, emptying = "every thread that commits", "one lane of each warp that releases"
-    empty = " + ".join(str(role.warps) for role in targets)
-    if ring.producer == "tma":
-        filling = "one lane of each warp that acquires"
-    if numbers.pallas:
-        graph, filling = numbers.graph, "each copy" if ring.producer == "tma" else "each warpgroup"
-        emptying = "each warpgroup that releases"
-        full = " + ".join(
-            str(numbers.commit_arrivals(ring, name)) for name in graph.at_a_time(ring.sources)
-        )
-        empty = " + ".join(
-            str(numbers.release_arrivals(name)) for name in graph.at_a_time(ring.targets)
-        )
+    full, empty = count_formulas(numbers, ring)
+    words = {
+        "tma": "one lane of each warp that acquires",
+        "pallas": (
+            "each copy for itself"
+            if ring.producer == "tma"
+            else "a warpgroup of Mosaic GPU arrives as one"
+        ),
+    }
+    whose = "each warpgroup" if numbers.pallas else "one lane of each warp"
     return [
         Number(
             f"{ring.name}_stages",
@@ -254,13 +246,32 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
             numbers.full_count(ring),
             "arrivals",
             full,
-            filling,
+            words.get("pallas" if numbers.pallas else ring.producer, "every thread that commits"),
         ),
         Number(
             f"{ring.name}_empty_arrive_count",
             numbers.empty_count(ring),
             "arrivals",
             empty,
-            emptying,
+            f"{whose} that releases{', in both CTAs' if ring.multicast else ''}",
         ),
     ]
+
+
+def count_formulas(numbers: Numbers, ring: Ring) -> tuple[str, str]:
+    """How a stage's two arrive counts come about; of groups in turn one comes to a stage."""
+    graph = numbers.graph
+    sources, targets = (graph.at_a_time(ends) for ends in (ring.sources, ring.targets))
+    full = sum_of(numbers.commit_arrivals(ring, source) for source in sources)
+    if ring.producer in ("thread", "cp_async") and not numbers.pallas:  # every thread
+        warps = sum_of(graph.role(source).warps for source in sources)
+        full = f"{WARP} * ({warps})" if len(sources) > 1 else f"{WARP} * {warps}"
+    empty = sum_of(numbers.release_arrivals(target) for target in targets)
+    if ring.multicast:
+        empty = f"2 * ({empty})" if len(targets) > 1 else f"2 * {empty}"
+    return full, empty
+
+
+def sum_of(terms: Iterable[int]) -> str:
+    """`4 + 4`"""
+    return " + ".join(map(str, terms))

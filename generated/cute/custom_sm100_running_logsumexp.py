@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: custom | cute | sm_100a
+# template: cute/custom.py.j2 c37522a80746
+# text: c5908786c37c
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with nvidia-cutlass-dsl 4.8.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "custom"
+#   backend = "cute"
+#   arch = "sm_100a"
+#   name = "custom_sm100_running_logsumexp"
+#
+#   [tensor.x]
+#   read = "load"
+#
+#   [tensor.out]
+#   dtype = "f32"
+#   write = "scan"
+#   expect = "x.exp().cumsum(1).log()"
+#
+#   [pipeline.x]
+#   edge = "load -> scan"
+#
+#   [role.scan]
+#   body = """def log_add(a, b):
+#       high, low = cutlass.max(a, b), cutlass.min(a, b)
+#       return high + cute.math.log(1.0 + cute.math.exp(low - high))
+#   values = make_part((SCAN_ROWS, VECTOR), cutlass.Float32)
+#   values.store(load_part(x, SCAN_WARPS, thread))
+#   for i in cutlass.range_constexpr(SCAN_ROWS):
+#       for j in cutlass.range_constexpr(1, VECTOR):
+#           values[i, j] = log_add(values[i, j], values[i, j - 1])
+#       # What the lanes to the left have, by doubling steps; nothing is left of lane 0.
+#       before = cute.arch.shuffle_sync_up(values[i, VECTOR - 1], offset=1, mask_and_clamp=0)
+#       if thread % 32 == 0:
+#           before = cutlass.Float32(-1e30)
+#       for k in cutlass.range_constexpr(5):
+#           further = cute.arch.shuffle_sync_up(before, offset=1 << k, mask_and_clamp=0)
+#           if thread % 32 >= 1 << k:
+#               before = log_add(before, further)
+#       for j in cutlass.range_constexpr(VECTOR):
+#           values[i, j] = log_add(values[i, j], before)
+#   out.store(values.load())
+#   """
+#   turn = """def log_add(a, b):
+#       high, low = cutlass.max(a, b), cutlass.min(a, b)
+#       return high + cute.math.log(1.0 + cute.math.exp(low - high))
+#   for i in cutlass.range_constexpr(SCAN_ROWS):
+#       for j in cutlass.range_constexpr(VECTOR):
+#           out[i, j] = log_add(out[i, j], left[i])
+#       # The last column of the tile: lane 31 has it.
+#       left[i] = cute.arch.shuffle_sync(out[i, VECTOR - 1], offset=31)
+#   """
+#
+#   [order.left]
+#   roles = "scan"
+#   groups = 2
+#   depth = 2
+#   shape = "M"
+#   start = -1e+30
+"""A custom graph of roles for Blackwell (sm_100a) in the CuTe DSL.
+
+Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+
+A CTA takes panels of 32 rows, one after the other, and walks over each panel's tiles of 256
+columns. Every role has its own loop over them; rings of SMEM stages connect the roles. What a role
+computes is its body, a function under "Yours": replacing it never touches the protocol.
+
+Roles of a CTA's 288 threads
+  scan                 warps 0 to 7    computes: x -> out, once a tile
+  load                 warp 8          loads by TMA: x -> x, once a tile
+
+Pipelines
+  ring  edge            class             stages  full barrier  empty barrier
+  x     load -> scan    PipelineTmaAsync  4       1 x 16384 B   4 arrives
+  left  groups of scan  PipelineOrder     2       128 arrives   none
+  left                 scan's 2 groups take the tiles one after the other: the body and then the
+                       turn, which hands a number for each row on to the next
+
+  A producer acquires a stage (waits for its empty barrier) and commits it (the full barrier: TMA
+  by the bytes that land, threads by an arrive each). A consumer waits for the full barrier, and one
+  lane of each of its warps releases the stage.
+
+Timeline of a CTA
+  scan                 each tile: wait x, store out, release x
+  load                 each tile: fill x
+
+Constraints
+  x is (M, N), out is (M, N).
+  The last dimension is contiguous, row strides and addresses are multiples of 16 bytes.
+
+Run
+  python custom_sm100_running_logsumexp.py
+  compares with float64, on a B200 with torch; with --compile-only it needs neither.
+"""
+
+import argparse
+import array
+import functools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Without a GPU, the compiler takes its target from here, and reads it when imported.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
+
+import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
+import cutlass
+from cutlass import cute, memory, pipeline
+from cutlass.cute.nvgpu import cpasync
+from cutlass.utils import HardwareInfo
+
+X_DTYPE, X_ALIGN = cutlass.BFloat16, 8  # elements of 16 B
+OUT_DTYPE, OUT_ALIGN = cutlass.Float32, 4  # elements of 16 B
+
+TILE_M, TILE_N = 32, 256  # elements of a tile
+VECTOR = 8  # elements of a row that a lane has: 256 / 32
+SCAN_WARPS, SCAN_ROWS = 4, 8  # a warp has so many rows of a tile
+THREADS = 288  # 32 * (8 + 1)
+
+# x: load -> scan
+X_STAGES = 4
+X_FULL, X_EMPTY = 1, 4  # arrivals
+X_BYTES = 16384  # 32 * 256 * 2
+LEFT_GROUPS, LEFT_DEPTH = 2, 2  # groups in turn, ordered parts of a tile
+LEFT_ARRIVES = 128  # 32 * 4, every thread of a group
+
+
+@cute.struct
+class SharedStorage:  # 65792 B, as rings and stages say
+    x_barriers: cute.struct.MemRange[cutlass.Int64, 2 * X_STAGES]
+    left_barriers: cute.struct.MemRange[cutlass.Int64, LEFT_GROUPS * LEFT_DEPTH]
+    x: cute.struct.Align[cute.struct.MemRange[cutlass.BFloat16, TILE_M * TILE_N * X_STAGES], 128]
+    left: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, TILE_M], 128]
+
+
+def stages_layout(rows: int, columns: int, stages: int, step: int = 0) -> cute.Layout:
+    """(rows, columns, STAGE), row by row: a warp reads a whole row, so without bank conflicts.
+
+    `step`: elements from a stage to the next, where a short one ends before a multiple of 128 B.
+    """
+    return cute.make_layout((rows, columns, stages), stride=(columns, 1, step or rows * columns))
+
+
+def part_of(tile: cute.Tensor, warps: int, thread):
+    """A thread's part of a tile in SMEM: its warp's rows, its lane's columns. A vector has one."""
+    rows, columns = tile.shape
+    shape = (max(1, rows // warps), max(1, columns // 32))
+    place = (thread // 32 if rows > 1 else 0, thread % 32 if columns > 1 else 0)
+    return cute.local_tile(tile, shape, place)
+
+
+def make_part(shape: tuple, dtype) -> cute.Tensor:
+    """Registers for a thread's part, row by row."""
+    return cute.make_rmem_tensor(cute.make_ordered_layout(shape, order=(1, 0)), dtype)
+
+
+def load_part(tile: cute.Tensor, warps: int, thread) -> cute.TensorSSA:
+    """A thread's part of a tile in SMEM, as f32: (rows of a warp, VECTOR), or 1 of a vector."""
+    part = part_of(tile, warps, thread)
+    registers = make_part(part.shape, part.element_type)
+    cute.autovec_copy(part, registers)
+    return registers.load().to(cutlass.Float32)
+
+
+def store_part(values: cute.TensorSSA, tile: cute.Tensor, warps: int, thread):
+    """Puts a thread's values into its part of a tile in SMEM."""
+    part = part_of(tile, warps, thread)
+    registers = make_part(part.shape, part.element_type)
+    registers.store(values.to(part.element_type))
+    cute.autovec_copy(registers, part)
+
+
+@cute.jit
+def load_kept(source: cute.Tensor, kept: cute.Tensor, thread: cutlass.Int32):
+    """What the turn before has left for the rows of this thread's warp."""
+    rows = cutlass.const_expr(cute.size(kept))
+    for i in cutlass.range_constexpr(rows):
+        kept[i] = source[thread // 32 * rows + i, 0]
+
+
+@cute.jit
+def store_kept(kept: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, thread: cutlass.Int32):
+    """Lane 0 stores what its warp has for its rows, the m-th part of a vector; none outside."""
+    rows = cutlass.const_expr(cute.size(kept))
+    if thread % 32 == 0:
+        for i in cutlass.range_constexpr(rows):
+            if m * rows + i < target.shape[0]:
+                target[m * rows + i, 0] = kept[i].to(target.element_type)
+
+
+# ==== Yours: the bodies ==========================================================================
+@cute.jit
+def scan(x: cute.Tensor, out: cute.Tensor, columns: cutlass.Int32, thread: cutlass.Int32):
+    """Yours. SCAN_WARPS warps; this is thread `thread` of them.
+
+    x: a stage, (TILE_M, TILE_N) bf16 in SMEM
+    out: this thread's part, which is stored
+    columns: of the matrix, from this tile's first on
+    """
+
+    def log_add(a, b):
+        high, low = cutlass.max(a, b), cutlass.min(a, b)
+        return high + cute.math.log(1.0 + cute.math.exp(low - high))
+
+    values = make_part((SCAN_ROWS, VECTOR), cutlass.Float32)
+    values.store(load_part(x, SCAN_WARPS, thread))
+    for i in cutlass.range_constexpr(SCAN_ROWS):
+        for j in cutlass.range_constexpr(1, VECTOR):
+            values[i, j] = log_add(values[i, j], values[i, j - 1])
+        # What the lanes to the left have, by doubling steps; nothing is left of lane 0.
+        before = cute.arch.shuffle_sync_up(values[i, VECTOR - 1], offset=1, mask_and_clamp=0)
+        if thread % 32 == 0:
+            before = cutlass.Float32(-1e30)
+        for k in cutlass.range_constexpr(5):
+            further = cute.arch.shuffle_sync_up(before, offset=1 << k, mask_and_clamp=0)
+            if thread % 32 >= 1 << k:
+                before = log_add(before, further)
+        for j in cutlass.range_constexpr(VECTOR):
+            values[i, j] = log_add(values[i, j], before)
+    out.store(values.load())
+
+
+@cute.jit
+def scan_turn(
+    x: cute.Tensor,
+    left: cute.Tensor,
+    out: cute.Tensor,
+    columns: cutlass.Int32,
+    thread: cutlass.Int32,
+):
+    """Yours.
+
+    Ordered: the tile before has been through here, in another group. Its arguments are
+    those of scan, and what the turns hand on:
+    left: ROWS f32; what lane 0 of a warp leaves, the next turn has
+    """
+
+    def log_add(a, b):
+        high, low = cutlass.max(a, b), cutlass.min(a, b)
+        return high + cute.math.log(1.0 + cute.math.exp(low - high))
+
+    for i in cutlass.range_constexpr(SCAN_ROWS):
+        for j in cutlass.range_constexpr(VECTOR):
+            out[i, j] = log_add(out[i, j], left[i])
+        # The last column of the tile: lane 31 has it.
+        left[i] = cute.arch.shuffle_sync(out[i, VECTOR - 1], offset=31)
+
+
+# ==== The moves ==================================================================================
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
+    """What TMA copies at once: SMEM (copy, STAGE), GMEM (copy, tiles along M, along N)."""
+    gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
+    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+@cute.jit
+def store_global(source: cute.Tensor, target: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
+    """A thread's part goes to the place (m, n) of a matrix, as far as it reaches."""
+    rows = cutlass.const_expr(cute.size(source, mode=[0]))
+    columns = cutlass.const_expr(cute.size(source, mode=[1]))
+    part = cute.local_tile(target, (rows, columns), (m, n))
+    left = target.shape[1] - n * columns
+    for i in cutlass.range_constexpr(rows):
+        if m * rows + i < target.shape[0]:
+            if left >= columns:
+                cute.autovec_copy(source[i, None], part[i, None])
+            else:
+                for j in cutlass.range_constexpr(columns):
+                    if j < left:
+                        part[i, j] = source[i, j]
+
+
+@cute.kernel
+def custom_kernel(tma_x, out_gmem, columns, panels, tiles):
+    thread_idx, _, _ = cute.arch.thread_idx()
+    warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    first, _, _ = cute.arch.block_idx()
+    step, _, _ = cute.arch.grid_dim()
+
+    storage = memory.SmemAllocator().allocate(SharedStorage)
+    x_smem = storage.x.get_tensor(stages_layout(TILE_M, TILE_N, X_STAGES))
+    left_smem = storage.left.get_tensor(cute.make_layout((TILE_M, 1)))
+
+    x_ring = pipeline.PipelineTmaAsync.create(
+        num_stages=X_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, X_FULL),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, X_EMPTY),
+        tx_count=X_BYTES,
+        barrier_storage=storage.x_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    left_group = warp_idx // SCAN_WARPS  # of the warps that take turns, this one's place
+    left_order = pipeline.PipelineOrder.create(
+        depth=LEFT_DEPTH,
+        length=LEFT_GROUPS,
+        group_id=left_group,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, LEFT_ARRIVES),
+        barrier_storage=storage.left_barriers.data_ptr(),
+        defer_sync=True,
+    )
+    # Nobody may touch a barrier before all have been set up.
+    pipeline.pipeline_init_arrive()
+    pipeline.pipeline_init_wait()
+
+    if warp_idx < 8:
+        # ---- scan --------------------------------------------------------------------------------
+        x_consumer = x_ring.make_consumer()
+        thread = thread_idx % (32 * SCAN_WARPS)
+        out_part = make_part((SCAN_ROWS, VECTOR), OUT_DTYPE)
+        left_kept = cute.make_rmem_tensor(SCAN_ROWS, cutlass.Float32)
+        # Each group has its own stages of a ring, and its own state in the order of turns.
+        x_consumer.advance(left_group)
+        left_turn = left_order.state.clone()
+        turns = cute.ceil_div(panels - first, step) * tiles  # of this CTA
+        for index in cutlass.range(left_group, turns, LEFT_GROUPS, unroll=1):
+            panel, tile = first + index // tiles * step, index % tiles
+            x_stage = x_consumer.wait_and_advance()
+            x_consumer.advance(LEFT_GROUPS - 1)
+            # In the order of the tiles: the group that has the tile before gives the turn on.
+            left_order.wait(left_turn)
+            scan(x_smem[None, None, x_stage.index], out_part, columns - tile * TILE_N, thread)
+            left_turn = left_order.arrive(left_turn)
+            # In the order of the tiles: the group that has the tile before gives the turn on.
+            left_order.wait(left_turn)
+            load_kept(left_smem, left_kept, thread)
+            if tile == 0:
+                left_kept.fill(-1e30)
+            scan_turn(
+                x_smem[None, None, x_stage.index],
+                left_kept,
+                out_part,
+                columns - tile * TILE_N,
+                thread,
+            )
+            cute.arch.sync_warp()
+            store_kept(left_kept, left_smem, thread // 32, thread)
+            left_turn = left_order.arrive(left_turn)
+            store_global(
+                out_part, out_gmem, panel * SCAN_WARPS + thread // 32, tile * 32 + thread % 32
+            )
+            # The next load writes through the async proxy: all reads must be done before it.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
+            x_stage.release()
+    else:
+        # ---- load --------------------------------------------------------------------------------
+        x_producer = x_ring.make_producer()
+        x_to, x_from = partition_tma(tma_x, x_smem, (TILE_M, TILE_N))
+        for panel in cutlass.range(first, panels, step, unroll=1):
+            for tile in cutlass.range(tiles, unroll=1):
+                x_stage = x_producer.acquire_and_advance()
+                x_tile = x_from[None, panel, tile]
+                cute.copy(
+                    tma_x.atom, x_tile, x_to[None, x_stage.index], tma_bar_ptr=x_stage.barrier
+                )
+                x_stage.commit()
+        # Leaves no arrive pending: waits until every stage has been released.
+        x_producer.tail()
+
+
+@cute.jit
+def launch(problem: cute.Pointer, stream: cuda.CUstream):
+    """The compiled host side: tensor maps, grid and launch, for the numbers that `custom` packs."""
+    # One argument instead of 7: the DSL needs microseconds to convert each.
+    numbers = cute.make_tensor(problem, cute.make_layout(7))
+    rows, columns, max_blocks = [cutlass.Int32(numbers[i]) for i in range(3)]
+    gmem = cute.AddressSpace.gmem
+    x_row = cute.assume(numbers[5], X_ALIGN)
+    x_ptr = cute.make_ptr(X_DTYPE, numbers[3], gmem, assumed_align=16)
+    x = cute.make_tensor(x_ptr, cute.make_layout((rows, columns), stride=(x_row, 1)))
+    out_row = cute.assume(numbers[6], OUT_ALIGN)
+    out_ptr = cute.make_ptr(OUT_DTYPE, numbers[4], gmem, assumed_align=16)
+    out = cute.make_tensor(out_ptr, cute.make_layout((rows, columns), stride=(out_row, 1)))
+
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    x_smem = cute.make_ordered_layout((TILE_M, TILE_N), order=(1, 0))
+    tma_x = cpasync.make_tiled_tma_atom(load, x, x_smem, (TILE_M, TILE_N))
+
+    panels, tiles = cute.ceil_div(rows, TILE_M), cute.ceil_div(columns, TILE_N)
+    custom_kernel(tma_x, out, columns, panels, tiles).launch(
+        grid=(cutlass.min(panels, max_blocks), 1, 1),
+        block=(THREADS, 1, 1),
+        min_blocks_per_mp=1,
+        preferred_smem_carveout=100,  # percent; left out, the DSL asks a driver what an SM has
+        stream=stream,
+    )
+
+
+@functools.cache
+def compile_custom():
+    """`launch`, compiled: once, for all sizes and strides. Needs no GPU."""
+    problem = cute.runtime.make_ptr(cutlass.Int64, 0)
+    return cute.compile(launch, problem, cute.runtime.make_fake_stream())
+
+
+@functools.cache
+def max_blocks(device: int) -> int:
+    """CTAs that run at once. More would wait for a first one to end: a second, short wave."""
+    return HardwareInfo(device).get_device_multiprocessor_count()
+
+
+@functools.lru_cache(maxsize=1024)
+def sizes(name: str, dtype, shape: tuple, strides: tuple, wanted: str, dims: int, align: int):
+    """The row stride of an operand, checked for accesses of 16 bytes."""
+    if str(dtype).removeprefix("torch.") != wanted:
+        raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
+    if len(shape) != dims or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be {dims} sizes from 1 to 2**31 - 1")
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
+    row = strides[0] if dims == 2 and shape[0] > 1 else align
+    if (strides[-1] != 1 and shape[-1] > 1) or row < 1 or row % align:
+        rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
+        raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    return row
+
+
+def operand(name: str, tensor, dtype: str, dims: int, align: int):
+    """(address, device, shape, row stride) of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack
+        address, device = tensor.data_ptr(), tensor.get_device()
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    else:
+        device_type, device = tensor.__dlpack_device__()
+        device = device if device_type == 2 else -1  # 2 is CUDA
+        view = cute.runtime.from_dlpack(tensor)
+        address, shape, strides = view.data_ptr, tuple(view.shape), tuple(view.stride)
+    if address % 16:
+        raise ValueError(f"{name} address={address:#x}: must be a multiple of 16")
+    return address, device, shape, sizes(name, tensor.dtype, shape, strides, dtype, dims, align)
+
+
+def custom(x, out, stream=None):
+    """Writes out from x, on the current device.
+
+    Tensors of torch, or of others through DLPack (jax, cupy). `stream`: a CUstream, an int or a
+    torch stream; None is torch's current stream if torch is in use, else the default stream.
+    """
+    operands = {
+        "x": operand("x", x, "bfloat16", 2, X_ALIGN),
+        "out": operand("out", out, "float32", 2, OUT_ALIGN),
+    }
+    addresses, devices, shapes, row_strides = zip(*operands.values())
+    m, n = shapes[0]
+    wanted = ((m, n), (m, n))
+    if shapes != wanted:
+        raise ValueError(f"shapes={shapes}: must be {wanted}, for M={m} and N={n}")
+    if min(devices) < 0 or len(set(devices)) > 1:
+        raise ValueError(f"{devices=}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if devices[0] != current:
+        raise ValueError(f"{devices=}: must be the current device, {current}")
+    if stream is None:
+        torch = sys.modules.get("torch")
+        stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
+    stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
+    problem = array.array("q", (m, n, max_blocks(current), *addresses, *row_strides))
+    compile_custom()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
+
+
+def reference(torch, m: int, n: int, x):
+    """What `custom` should write, in float64; takes torch's float64 tensors."""
+    return {
+        "out": x.exp().cumsum(1).log(),
+    }
+
+
+def check(torch, m: int, n: int) -> bool:
+    """Compares one size with the reference, and sees that nothing beside the results is written."""
+    inputs, outputs, around = {}, {}, {}
+
+    def longer(size, align):
+        # Rows longer than the matrix: odd sizes stay aligned, and every stride counts.
+        return (size // align + 1) * align
+
+    values = torch.randn((m, longer(n, X_ALIGN)), device="cuda")
+    inputs["x"] = values.to(torch.bfloat16)[:m, :n]
+    around["out"] = torch.full(
+        (m + 1, longer(n, OUT_ALIGN)), float("nan"), dtype=torch.float32, device="cuda"
+    )
+    outputs["out"] = around["out"][:m, :n]
+    custom(inputs["x"], outputs["out"])
+    expected = reference(torch, m, n, *(each.double() for each in inputs.values()))
+    passed = True
+    for name, out in outputs.items():
+        error = ((out.double() - expected[name]).norm() / expected[name].norm()).item()
+        right = error <= 1e-5  # never true for NaN
+        verdict = f"relative error {error:.1e}, limit 1e-5"
+        out.copy_(around[name].flatten()[-1].expand(out.shape))
+        whole = around[name].double()
+        intact = bool((whole.isnan() | (whole == 77)).all())
+        beside = "" if intact else ", and wrote beside it"
+        passed = passed and right and intact
+        print(f"{'PASS' if right and intact else 'FAIL'} {m=} {n=} {name}: {verdict}{beside}")
+    return passed
+
+
+def main(argv=None) -> int:
+    def size(text):
+        m, n = map(int, text.split(","))
+        return m, n
+
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--size", type=size, metavar="M,N", action="append")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        compile_custom()
+        print("PASS compiles for sm_100a")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print("SKIP torch is not installed (--compile-only works without it)")
+        return 0
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (10, 0):
+        print("SKIP no GPU of compute capability 10.0 (--compile-only works without)")
+        return 0
+    tails = [(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (4096, 4096)]
+    try:
+        passed = [check(torch, *each) for each in arguments.size or tails]
+    except ValueError as error:
+        parser.error(str(error))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

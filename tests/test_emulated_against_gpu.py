@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""benchmarks/emulated_against_gpu.py: what it keeps of a launch, and which differences it finds."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def script():
+    path = ROOT / "benchmarks" / "emulated_against_gpu.py"
+    spec = importlib.util.spec_from_file_location("emulated_against_gpu", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_gaps_between_rows_are_kept(script):
+    whole = np.arange(24, dtype=np.uint16).reshape(4, 6)
+    kept = script.bytes_of(whole[1:3, 1:4])
+    assert kept.view(np.uint16).tolist() == [7, 8, 9, 10, 11, 12, 13, 14, 15]
+
+
+def memory(script, after, dtype="bfloat16"):
+    array = np.array(after, np.uint16 if dtype == "bfloat16" else np.float32)
+    stored = array.view(np.uint8)
+    return script.Memory(dtype, array.shape, (1,), 0, np.zeros_like(stored), stored)
+
+
+ONE, NEXT, TWO, NAN, OTHER_NAN = 0x3F80, 0x3F81, 0x4000, 0x7FC0, 0x7FFF  # as bfloat16
+
+
+@pytest.mark.parametrize(
+    ("found", "same_bits", "passed"),
+    [
+        ([ONE, TWO, NAN], True, True),
+        ([NEXT, TWO, NAN], False, True),  # one unit in the last place: another order of sums
+        ([ONE, TWO, OTHER_NAN], False, True),
+        ([TWO, TWO, NAN], False, False),
+        ([ONE, TWO, ONE], False, False),  # written where nothing should be
+        ([ONE, NAN, NAN], False, False),
+    ],
+)
+def test_differences(script, found, same_bits, passed):
+    said = script.difference(
+        memory(script, [ONE, TWO, NAN]), np.array(found, np.uint16).view(np.uint8)
+    )
+    assert (said["same_bits"], said["passed"]) == (same_bits, passed)
+
+
+def test_sums_in_f32_of_another_order(script):
+    wanted = memory(script, [1.0, 2.0], "float32")
+    near, far = (np.array([1.0, 2.0 + off], np.float32).view(np.uint8) for off in (1e-6, 1e-3))
+    assert script.difference(wanted, near)["passed"]
+    assert not script.difference(wanted, far)["passed"]
+
+
+def test_a_launch_is_kept_as_it_was(script, tmp_path):
+    """The stream's input is what the check filled in, and its output held NaN before."""
+    path = ROOT / "generated" / "cute" / "stream_sm90_tma.py"
+    assert script.emulate_all(tmp_path, [path], 1, 240) == 0
+    facts, kept = script.read(tmp_path / "stream_sm90_tma.npz")
+    assert facts["function"] == "stream"
+    x, out = kept["x"], kept["out"]
+    assert script.same(x.before, x.after)
+    assert not script.same(out.before, out.after)
+    rows = [
+        np.lib.stride_tricks.as_strided(
+            part.view(np.uint16), each.shape, [2 * stride for stride in each.strides]
+        )
+        for each, part in ((x, x.after), (out, out.after))
+    ]
+    assert np.array_equal(*rows)  # a copy
+
+
+def test_a_module_that_cannot_be_kept_is_counted(script, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("raise RuntimeError\n")
+    assert script.emulate_all(tmp_path, [path], 1, 240) == 1
