@@ -30,6 +30,47 @@ def valid(seed: int) -> dict[str, Any]:
             return done
 
 
+def in_pallas(seed: int) -> dict[str, Any]:
+    """A graph with groups in turn for Pallas: matrices, TMA at both ends, a warpgroup a group."""
+    rng = random.Random(seed)
+    while True:
+        kind = rng.choice(("groups", "roles"))
+        data = {"groups": _groups, "roles": _roles}[kind](rng, _matrices(rng))
+        if data is None or not _warpgroups(data):
+            continue
+        for order in data["order"].values():
+            groups = order.get("groups", 2)
+            for ring, entry in data["pipeline"].items():
+                if set(order["roles"].split(", ")) & {n for end in _ends(data, ring) for n in end}:
+                    entry["stages"] = -(-entry["stages"] // groups) * groups
+        data["kernel"] |= {"backend": "pallas", "name": f"turns_{seed}"}
+        return data
+
+
+def _matrices(rng: random.Random) -> dict[str, Any]:
+    """A random graph whose tiles are all matrices, which TMA loads."""
+    while True:
+        data = random_graphs.valid(rng.randrange(10**6))
+        read = [tensor for tensor in data["tensor"].values() if "read" in tensor]
+        fed = {name for ring in data["pipeline"] for name in _ends(data, ring)[1]}
+        if any(tensor["read"] in fed for tensor in read):
+            continue
+        kinds = {role["kind"] for name, role in data["role"].items() if name not in fed}
+        if "thread" in kinds or not all(map(_whole, data["tensor"].values())):
+            continue
+        for tensor in data["tensor"].values():
+            tensor["dtype"] = "f16" if tensor["dtype"] == "i8" else tensor["dtype"]
+        for name, role in data["role"].items():
+            role |= {"warps": 4, "kind": role["kind"] if name in fed else "tma"}
+        return data
+
+
+def _warpgroups(data: dict[str, Any]) -> bool:
+    """Whether a block has so many: each group is one."""
+    groups = {order["roles"]: order.get("groups", 1) for order in data["order"].values()}
+    return sum(groups.get(role, 1) for role in data["role"]) <= 8
+
+
 def _ends(data: dict[str, Any], ring: str) -> tuple[list[str], list[str]]:
     left, right = data["pipeline"][ring]["edge"].split(" -> ")
     return left.split(", "), right.split(", ")

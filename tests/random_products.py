@@ -2,9 +2,10 @@
 """Random graphs that multiply, as the data of a description; by a seed.
 
 One product or two, operands straight from TMA or converted, one loader or two, results stored by
-wgmma's threads, by others, or by TMA; with tcgen05 by one role or two that take the sums.
-`python tests/random_products.py FOLDER COUNT` writes that many modules of wgmma, to run them on a
-GPU.
+wgmma's threads, by others, or by TMA; with tcgen05 by one role or two that take the sums. In the
+CuTe DSL or, in whole warpgroups with wgmma, in Pallas.
+`python tests/random_products.py FOLDER COUNT` writes that many modules of wgmma for the CuTe DSL,
+to run them on a GPU.
 """
 
 import random
@@ -16,15 +17,17 @@ from pipegen.description_file import description_from_data
 from pipegen.errors import InputError
 
 # Rules of what a block has: a draft may ask for too much, and another is drawn.
-RESOURCES = {"PG269", "PG273", "PG279"}
+RESOURCES = {"PG269", "PG273", "PG279", "PG285"}
 
 
-def product(seed: int, arch: str = "sm_90a") -> dict[str, Any]:
+def product(seed: int, arch: str = "sm_90a", backend: str = "cute") -> dict[str, Any]:
     """A graph that the rules let pass. Raises InputError if one is refused for its form."""
     rng = random.Random(seed)
     draft = _draft if arch == "sm_90a" else _umma_draft
     while True:
         data = draft(rng)
+        if backend == "pallas":
+            _whole_warpgroups(rng, data)
         data["kernel"]["name"] = f"product_{seed}"
         try:
             description_from_data(data)
@@ -167,6 +170,16 @@ def _data(draft: _Draft, tile: dict[str, int], arch: str) -> dict[str, Any]:
         "pipeline": draft.rings,
         "role": draft.roles,
     }
+
+
+def _whole_warpgroups(rng: random.Random, data: dict[str, Any]) -> None:
+    """The same graph in Pallas, in place: no role has less than a warpgroup."""
+    data["kernel"]["backend"] = "pallas"
+    for role in data["role"].values():
+        if role["kind"] == "thread":
+            role["warps"] = rng.choice((4, 4, 8))
+        elif role["kind"] != "wgmma":
+            role["warps"] = 4
 
 
 def main(folder: str, count: str) -> None:

@@ -45,6 +45,8 @@ KERNELS = [
     "pallas/pallas_reduce_sm90_emit_pipeline",
     "pallas/pallas_stream_sm90_ws_row",
     "pallas/pallas_custom_sm90_add_two",
+    "pallas/pallas_custom_sm90_convert_multiply",
+    "pallas/pallas_custom_sm90_running_sum",
 ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
-# template: pallas/custom.py.j2 0a461bb63b6d
-# text: 8d042060a738
+# template: pallas/custom.py.j2 8047b446664c
+# text: 7d63c243ccfe
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

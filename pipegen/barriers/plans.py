@@ -71,12 +71,13 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
 
 
 def turn_threads(plan: Plan, pipeline: PipelinePlan) -> int:
-    """Threads of a group that gives its turn on, from the roles."""
+    """Threads (Pallas: warpgroups) of a group that gives its turn on, from the roles."""
     order = plan.description.order.get(pipeline.name)
     if order is None:
         return threads_of(plan, "consumer") // pipeline.groups
     roles = [name.strip() for name in order.roles.split(",")]
-    return threads_of(plan, roles[0]) // (pipeline.groups if len(roles) == 1 else 1)
+    unit = WARPGROUP if plan.description.kernel.backend == "pallas" else 1
+    return threads_of(plan, roles[0]) // (pipeline.groups if len(roles) == 1 else 1) // unit
 
 
 def threads_of(plan: Plan, role: str) -> int:

@@ -147,6 +147,12 @@ FAMILIES: dict[str, Family] = {
         later("custom.product_plan", "fill_products"),
         later("custom.umma_plan", "plan_umma"),
     ),
+    "custom_products_pallas": Family(
+        (),
+        PRODUCT_RULES | {"PG285"},
+        later("custom.product_plan", "fill_pallas_products"),
+        later("custom.product_plan", "plan_products"),
+    ),
     "custom_pallas": Family(
         (),
         CUSTOM_RULES | {"PG277"},

@@ -83,3 +83,10 @@ def custom_limits(*, f32: bool) -> dict[str, str]:
     if f32:
         return words("1e-5", "1e-5", "f32 rounds by up to 2**-24 at each step")
     return words("1e-2", "2e-2", "bf16 rounds by up to 2**-8 at each step")
+
+
+def product_limits(*, f32: bool) -> dict[str, str]:
+    """Of products whose bodies are not known, over the largest element of a result."""
+    if f32:
+        return words("1e-3", "2e-3", "tensor cores round the sums of each step")
+    return words("1e-2", "2e-2", "bf16 rounds by up to 2**-8 at each step")

@@ -2,7 +2,7 @@
 """A role of kind wgmma or umma must multiply two tiles, where the tensor core of its kind exists.
 
 What it checks
-    The architecture and the backend: wgmma with sm_90a, umma with sm_100a, and cute. That such a
+    The architecture and the backend: wgmma with sm_90a, umma with sm_100a and cute. That such a
     role takes one (M, c) and one (s, c) from rings, both of bf16 or of f16; that K and P stand only
     where a role multiplies; that all results have one shape, (M, N) or (M, P), and that nothing has
     a symbol over which no loop goes. That a role of threads as written can hand on what it takes.
@@ -72,6 +72,16 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     kinds = [*TENSOR_CORES.values()]
     role, kind = next((n, r.kind) for n, r in description.role.items() if r.kind in kinds)
     own = TENSOR_CORES[kernel.arch]
+    if kernel.backend == "pallas" and kernel.arch == "sm_100a":
+        yield Problem(
+            "backend pallas has no template for a custom graph that multiplies on sm_100a. Its "
+            'GEMM there is op = "gemm"',
+            f"role.{role}.kind",
+            kind,
+            f'"tma", "thread", "tma_store"; {own} with backend = "cute"',
+            'kernel.backend = "cute"',
+        )
+        return
     for name, given in description.role.items():
         if given.kind in kinds and given.kind != own:
             yield Problem(
@@ -82,16 +92,6 @@ def check(description: KernelDescription) -> Iterator[Problem]:
                 f'"{own}"',
             )
             return
-    if kernel.backend != "cute":
-        yield Problem(
-            f"backend {kernel.backend} has no template for a custom graph that multiplies. "
-            'Its GEMMs are op = "gemm" and op = "mixed_gemm"',
-            f"role.{role}.kind",
-            kind,
-            f'"tma", "thread", "tma_store"; {kind} with backend = "cute"',
-            'kernel.backend = "cute"',
-        )
-        return
     for key, value in apart(description).items():
         yield Problem(
             "turns, clusters and credits are of graphs that multiply nothing",

@@ -74,9 +74,10 @@ def _all(numbers: ProductNumbers) -> Iterator[Problem]:
         product = product_of(role)
         if role.kind == UMMA:
             continue  # rule PG269
-        if product is not None and role.warps % 4 == 0:
+        # Of elements that wgmma does not multiply, rule PG278 speaks.
+        if product is not None and role.warps % 4 == 0 and DTYPE[product.a.part.dtype].bytes:
             yield from _product(numbers, role, product)
-        elif role.kind == "thread":
+        elif role.kind == "thread" and not numbers.pallas:
             yield from _threads(numbers, role)
     for part in numbers.graph.tensors:
         yield from _box(numbers, part)
@@ -113,7 +114,8 @@ def _product(numbers: ProductNumbers, role: RoleNode, product: Product) -> Itera
             nearest_number(over, range(depth, TMA_BOX_MAX + 1, depth)),
         )
         return
-    yield from _registers(numbers, role, product)
+    if not numbers.pallas:  # else rule PG285 counts them
+        yield from _registers(numbers, role, product)
 
 
 def _registers(numbers: ProductNumbers, role: RoleNode, product: Product) -> Iterator[Problem]:
@@ -228,6 +230,15 @@ def _box(numbers: ProductNumbers, part: Part) -> Iterator[Problem]:
     graph = numbers.graph
     movers = [role for role in graph.roles if role.kind not in ("thread", WGMMA, UMMA)]
     if not any(part in (*role.reads, *role.writes) for role in movers):
+        return
+    if not DTYPE[part.dtype].bytes:
+        yield Problem(
+            f"a row of {part.name} has elements of less than a byte, which no role takes here",
+            f"tensor.{part.name}.dtype",
+            part.dtype,
+            listing(f'"{word}"' for word in DTYPES),
+            '"i8"',
+        )
         return
     for symbol in part.dims:
         size = graph.extents[symbol]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a custom kernel: arrive counts, bytes, SMEM, threads. Pure functions."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +28,8 @@ FEWEST_STAGES = 1
 MOST_AUTO_STAGES = 4
 NAMED_BARRIERS = 15  # id 0 is __syncthreads (PTX ISA, "barrier")
 MOST_THREADS = 1024
+# What Mosaic GPU takes for itself where a body reduces rows (seen, jax 0.10.2 and 0.12).
+REDUCTION_BYTES = 2048
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,12 @@ class Numbers:
         """In Pallas, the buffers from which a role's results are stored."""
         if not self.pallas:
             return 0
-        stored = [part for r in self.graph.roles if r.kind == "thread" for part in r.writes]
-        return sum(align_up(self.copied_bytes(part), self.alignment) for part in stored)
+        return sum(
+            align_up(role.groups * self.copied_bytes(part), self.alignment)
+            for role in self.graph.roles
+            if role.kind != "tma_store"
+            for part in role.writes
+        )
 
     def copied_bytes(self, part: Part) -> int:
         """Bytes of one tile that a copy moves."""
@@ -93,7 +100,16 @@ class Numbers:
 
     def stages_with(self, ring: Ring, auto_stages: int) -> int:
         """The stages of a ring if those that say nothing have so many."""
-        return auto_stages if ring.stages is None else ring.stages
+        if ring.stages is not None:
+            return ring.stages
+        # In Pallas each group of an order has stages of its own.
+        groups = self.groups_at(ring) if self.pallas else 1
+        return max(auto_stages // groups * groups, min(auto_stages, 1) * groups)
+
+    def groups_at(self, ring: Ring) -> int:
+        """Groups that take the stages of a ring in turn; 1 where nobody does."""
+        roles = [self.graph.role(name) for name in (*ring.sources, *ring.targets)]
+        return math.lcm(*(max(1, role.order.groups) for role in roles if role.order), 1)
 
     def every(self, end: Ring | RoleNode) -> str:
         """How often a stage is filled, or a role takes a step."""
@@ -109,9 +125,11 @@ class Numbers:
             align_up(counts[ring.name] * self.stage_bytes(ring), self.alignment)
             for ring in self.graph.rings
         )
+        states = [self.part_bytes(o.state) for o in self.graph.orders if o.state]
         if self.pallas:
-            return tiles + self.staged_bytes + barriers  # which stand last
-        handed = sum(self.part_bytes(o.state) for o in self.graph.orders if o.state)
+            handed = sum(align_up(size, self.alignment) + REDUCTION_BYTES for size in states)
+            return tiles + self.staged_bytes + handed + barriers  # which stand last
+        handed = sum(states)
         return align_up(barriers, TMA_SMEM_ALIGNMENT) + tiles + handed
 
     @property
@@ -165,7 +183,9 @@ class Numbers:
         """Arrivals of one source."""
         warps = self.graph.role(source).warps
         if self.pallas:
-            return 1  # a warpgroup, or its copy
+            # Each copy for itself, or each warpgroup.
+            copies = len(self.own_parts(ring, source))
+            return copies if ring.producer == "tma" else max(1, warps // 4)
         if ring.producer == "tma":
             return warps
         if ring.producer == UMMA:
@@ -185,12 +205,13 @@ class Numbers:
 
     def turn_count(self, order: Order) -> int:
         """Arrivals that give a turn on: every thread of a group (Pallas: the warpgroup)."""
-        return 1 if self.pallas else WARP * self.graph.role(order.roles[0]).warps
+        warps = self.graph.role(order.roles[0]).warps
+        return max(1, warps // 4) if self.pallas else WARP * warps
 
     def release_arrivals(self, target: str) -> int:
-        """Arrivals of one reader."""
+        """Arrivals of one reader: of each warp (Pallas: warpgroup)."""
         warps = self.graph.role(target).warps
-        return 1 if self.pallas else elected_consumer_arrive_count(warps)
+        return max(1, warps // 4) if self.pallas else elected_consumer_arrive_count(warps)
 
     def case(self, tiles: int) -> str:
         """What the model of the barriers tried, for the message of rule PG274."""

@@ -5,6 +5,7 @@ import textwrap
 from typing import Any
 
 from pipegen.description import KernelDescription
+from pipegen.planning.custom import pallas_turns as turns
 from pipegen.planning.custom.bodies import Body, expected
 from pipegen.planning.custom.code import arguments_of, field_of, upper
 from pipegen.planning.custom.graph import Part, Ring, RoleNode
@@ -37,23 +38,29 @@ def pallas_values(description: KernelDescription, numbers: Numbers) -> dict[str,
         "roles": [
             {
                 "name": role.name,
-                "index": index,
+                "test": test_of(numbers, role),
                 "banner": f"# ---- {role.name} ".ljust(BANNER_END, "-"),
-                "described": column(role.name, f"warpgroup {index}  {does(role)}"),
+                "described": column(role.name, f"{place_of(numbers, role)}  {does(role)}"),
                 "timeline": column(role.name, timeline(role)),
-                "steps": role_steps(role),
-                "tails": role_tails(role),
+                "lines": turns.role_lines(numbers, role) if role.order else role_lines(role),
+                "tails": turns.tails(numbers, role) if role.order else role_tails(role),
             }
-            for index, role in enumerate(graph.roles)
+            for role in graph.roles
         ],
+        **turns.template_values(numbers),
         "rings": [ring_values(numbers, ring) for ring in graph.rings],
         "staged": [
-            {"name": part.name, "upper": upper(part.name)}
+            {"upper": upper(part.name), "shape": turns.buffer_shape(role)}
             for role in graph.roles
             if role.kind == "thread"
             for part in role.writes
         ],
-        "bodies": [body_of(role) for role in graph.roles if role.kind == "thread"],
+        "bodies": [
+            body
+            for role in graph.roles
+            if role.kind == "thread"
+            for body in (body_of(role), *turns.bodies(role))
+        ],
         "tensors": [tensor_values(part) for part in graph.tensors],
         "inputs": [tensor_values(part) for part in read],
         "outputs": [tensor_values(part) for part in written],
@@ -67,7 +74,9 @@ def pallas_values(description: KernelDescription, numbers: Numbers) -> dict[str,
                     if role.kind == "thread"
                     for part in role.writes
                 ),
+                *(f"{order.name}_smem" for order in graph.orders if order.state),
                 *(f"{ring.name}_{side}" for ring in graph.rings for side in ("full", "empty")),
+                *(f"{order.name}_turns" for order in graph.orders),
             ]
         ),
         "read_names": ", ".join(part.name for part in read),
@@ -75,7 +84,7 @@ def pallas_values(description: KernelDescription, numbers: Numbers) -> dict[str,
         "first_written": written[0].name,
         "read_first": read[0].name,
         "read_types": ", ".join([*(f"{upper(part.name)}_DTYPE" for part in read), ""]).strip(),
-        "role_count": len(graph.roles),
+        "role_count": sum(role.groups for role in graph.roles),
         "expectations": [
             {
                 "name": part.name,
@@ -83,10 +92,27 @@ def pallas_values(description: KernelDescription, numbers: Numbers) -> dict[str,
             }
             for part in written
         ],
+        "uses_numpy": any("np." in (each.expect or "") for each in description.tensor.values()),
         "exact": not own,
         "close": own,
         **custom_limits(f32=all(part.dtype == "f32" for part in written)),
     }
+
+
+def place_of(numbers: Numbers, role: RoleNode) -> str:
+    """`warpgroup 0`, or `warpgroups 0 to 1` of groups in turn."""
+    first = numbers.first_warp(role) // 4
+    several = f"warpgroups {first} to {first + role.groups - 1}"
+    return several if role.groups > 1 else f"warpgroup {first}"
+
+
+def test_of(numbers: Numbers, role: RoleNode) -> str:
+    """Whether a warpgroup is of the role."""
+    first = numbers.first_warp(role) // 4
+    last = first + role.groups - 1
+    if role.groups == 1:
+        return f"role == {first}"
+    return f"(role >= {first}) & (role <= {last})" if first else f"role <= {last}"
 
 
 def tensor_values(part: Part) -> dict[str, Any]:
@@ -116,6 +142,11 @@ def ring_values(numbers: Numbers, ring: Ring) -> dict[str, Any]:
 def slot(ring: Ring, part: Part) -> str:
     """One stage of a ring's buffer."""
     return f"{field_of(ring, part)}_smem.at[{ring.name}_stage]"
+
+
+def role_lines(role: RoleNode) -> list[str]:
+    """A role's loop over all tiles of its CTA."""
+    return ["@pl.loop(0, trips)", "def _(step):", *(f"    {line}" for line in role_steps(role))]
 
 
 def role_steps(role: RoleNode) -> list[str]:

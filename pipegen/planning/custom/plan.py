@@ -18,13 +18,16 @@ from pipegen.selection import Refusal, select
 from pipegen.selection_table import rows
 
 USUAL_TILE = (32, 256)
+STATE_TILE = (64, 128)  # in Pallas, where a number of each row is handed on: wgmma's layout
 
 
 def fill_custom(data: dict[str, Any]) -> None:
     """The tile, in place. What else is left out follows from the graph (`reading`)."""
     tile = data["tile"]
-    tile["m"] = USUAL_TILE[0] if tile["m"] is None else tile["m"]
-    tile["n"] = USUAL_TILE[1] if tile["n"] is None else tile["n"]
+    hands_on = any(order["shape"] for order in data["order"].values())
+    usual = STATE_TILE if hands_on and data["kernel"]["backend"] == "pallas" else USUAL_TILE
+    tile["m"] = usual[0] if tile["m"] is None else tile["m"]
+    tile["n"] = usual[1] if tile["n"] is None else tile["n"]
 
 
 def class_of(ring: Ring, description: KernelDescription) -> str:
@@ -79,6 +82,11 @@ FILLED_BY = {
 
 def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
     """One ring, with its barriers' counts."""
+    filled = FILLED_BY[ring.producer]
+    if numbers.pallas:
+        filled = {"tma": "the copies of {warps}, each with its bytes"}.get(
+            ring.producer, "each warpgroup of {warps}, from its body"
+        )
     return PipelinePlan(
         name=ring.name,
         producer=ring.producer,
@@ -89,14 +97,16 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
         tx_count=numbers.tx_count(ring),
         full_arrive_count=numbers.full_count(ring),
         empty_arrive_count=numbers.empty_count(ring),
-        filled_by=FILLED_BY[ring.producer].format(warps=" and ".join(ring.sources)),
-        emptied_by=emptied_by(ring),
+        filled_by=filled.format(warps=" and ".join(ring.sources)),
+        emptied_by=emptied_by(ring, numbers.pallas),
     )
 
 
-def emptied_by(ring: Ring) -> str:
+def emptied_by(ring: Ring, pallas: bool) -> str:
     """Who says that a stage has been read."""
     readers = " and ".join(ring.targets)
+    if pallas:
+        return f"each warpgroup of {readers}, once it has read"
     if ring.consumer == UMMA:
         return f"a tcgen05.commit of {readers}, which arrives when its MMAs have read"
     return f"one lane of each warp of {readers}, once it has read"
@@ -105,6 +115,7 @@ def emptied_by(ring: Ring) -> str:
 def order_pipeline(numbers: Numbers, order: Order) -> PipelinePlan:
     """An order's turns, which have a barrier for each group and part."""
     pallas = numbers.pallas
+    who = "each warpgroup" if pallas else "every thread of a group"
     return PipelinePlan(
         name=order.name,
         producer="thread",
@@ -115,7 +126,7 @@ def order_pipeline(numbers: Numbers, order: Order) -> PipelinePlan:
         tx_count=None,
         full_arrive_count=numbers.turn_count(order),
         empty_arrive_count=None,
-        filled_by=f"every thread of a group of {', '.join(order.roles)}, when it has had its turn",
+        filled_by=f"{who} of {', '.join(order.roles)}, when it has had its turn",
         emptied_by="nobody: the next group waits for its own barrier",
         groups=order.groups,
     )
@@ -178,8 +189,9 @@ def numbers_of(given: KernelDescription, numbers: Numbers) -> tuple[Number, ...]
                 f"{order.name}_arrive_count",
                 each,
                 "arrivals",
-                f"{WARP} * {graph.role(order.roles[0]).warps}",
-                f"each thread of one of {order.groups} groups gives its turn on",
+                "1" if numbers.pallas else f"{WARP} * {graph.role(order.roles[0]).warps}",
+                f"{'each' if numbers.pallas else 'each thread of one'} of {order.groups} groups "
+                "gives its turn on",
             )
         )
     return (
@@ -224,7 +236,11 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
     full, empty = count_formulas(numbers, ring)
     words = {
         "tma": "one lane of each warp that acquires",
-        "pallas": "a warpgroup of Mosaic GPU arrives as one",
+        "pallas": (
+            "each copy for itself"
+            if ring.producer == "tma"
+            else "a warpgroup of Mosaic GPU arrives as one"
+        ),
         UMMA: "a tcgen05.commit",
     }
     whose = "each warpgroup" if numbers.pallas else "one lane of each warp"

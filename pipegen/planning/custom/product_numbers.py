@@ -52,6 +52,10 @@ def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
         from pipegen.planning.custom.umma_numbers import UmmaNumbers
 
         return UmmaNumbers(graph, arch, backend)
+    if backend == "pallas":
+        from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
+
+        return PallasProductNumbers(graph, arch, backend)
     return ProductNumbers(graph, arch, backend)
 
 

@@ -8,11 +8,14 @@ from pipegen.arithmetic import align_up
 from pipegen.description import KernelDescription
 from pipegen.hardware import WARP, WARPGROUP
 from pipegen.planning.custom.graph import WGMMA
+from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
+from pipegen.planning.custom.pallas_products import pallas_product_values
 from pipegen.planning.custom.plan import class_of, pipeline_of, ring_numbers, stage_limit
 from pipegen.planning.custom.product_numbers import (
     BETWEEN_STAGES,
     OUTER_STAGES,
     ProductNumbers,
+    numbers_for,
 )
 from pipegen.planning.custom.product_template import product_does, product_values
 from pipegen.planning.custom.products import product_of, results
@@ -22,6 +25,8 @@ from pipegen.planning.model import Number, Plan, RolePlan
 
 # Accumulators of 128 x 128 leave two warpgroups of a full block room; 64 of K are a swizzle's row.
 USUAL_TILE = {"M": 128, "N": 128, "K": 64, "P": 128}
+# Rows and columns of results in Pallas, from the one with the least traffic on.
+PALLAS_TILES = ((128, 128), (64, 128), (64, 64), (64, 32))
 
 
 def fill_products(data: dict[str, Any]) -> None:
@@ -33,6 +38,26 @@ def fill_products(data: dict[str, Any]) -> None:
             data["tile"][key] = USUAL_TILE[symbol]
 
 
+def fill_pallas_products(data: dict[str, Any]) -> None:
+    """The tile, in place: the largest that fits into the registers that a thread starts with.
+
+    Every role is a warpgroup or more, so more roles leave each thread fewer registers.
+    """
+    given = dict(data["tile"])
+    shapes = [shape_of(tensor["shape"]) or () for tensor in data["tensor"].values()]
+    missing = {s for dims in shapes for s in dims if given[s.lower()] is None}
+    for rows, columns in PALLAS_TILES:
+        usual = {"M": rows, "N": columns, "P": columns}
+        data["tile"] = given | {s.lower(): usual[s] for s in missing if s in usual}
+        fill_products(data)
+        graph = read_graph(KernelDescription.model_validate(data))
+        if graph is None or not graph.multiplies:
+            return
+        numbers = numbers_for(graph, data["kernel"]["arch"], data["kernel"]["backend"])
+        if isinstance(numbers, PallasProductNumbers) and numbers.fits_registers:
+            return
+
+
 def plan_products(
     given: KernelDescription, description: KernelDescription, name: str, template: str
 ) -> Plan:
@@ -40,9 +65,15 @@ def plan_products(
     graph = read_graph(description)
     if graph is None:
         raise ValueError(f"no graph to plan: {description.pipeline=}")
-    numbers = ProductNumbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
+    if not isinstance(numbers, ProductNumbers):
+        raise ValueError(f"rule PG278 lets no such graph pass: {description.role=}")
     classes = {ring.name: class_of(ring, description) for ring in graph.rings}
-    values = product_values(description, numbers, classes)
+    values = (
+        pallas_product_values(description, numbers)
+        if isinstance(numbers, PallasProductNumbers)
+        else product_values(description, numbers, classes)
+    )
     return plan_graph(given, description, name, template, numbers, classes, values)
 
 
