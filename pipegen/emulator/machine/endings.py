@@ -64,6 +64,7 @@ def cluster_ended(machine: "Machine", cluster: "Cluster") -> None:
     """What reached a CTA must be known to it before its end: else only luck kept it alive."""
     for cta in cluster.ctas:
         assert cta.exit_clock is not None
+        assert cta.exit_ended is not None
         known = cta.exit_clock[GENERIC]
         ended = np.maximum(known, cta.exit_ended)
         reaching = [(known, *each) for each in cta.remote.items()]
