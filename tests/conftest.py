@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared fixtures; the last lines of a run count the skips by reason."""
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 from pipegen.cli import main
 
 ROOT = Path(__file__).parent.parent
+# Commands are tested as in a pipe; pytest-xdist sets its own terminal's width for its workers.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture
