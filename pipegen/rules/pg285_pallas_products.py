@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.hardware import TMA_BOX_MAX, WARP
-from pipegen.planning.custom.graph import WGMMA, Part, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, RoleNode
 from pipegen.planning.custom.pallas_numbers import SWIZZLES, PallasProductNumbers
 from pipegen.planning.custom.product_bodies import made_parts, taken_parts
 from pipegen.planning.custom.product_numbers import BESIDE_ACCUMULATORS, numbers_for
@@ -47,10 +47,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if not isinstance(numbers, PallasProductNumbers) or min(graph.tile) < 1:
         return
     for role in graph.roles:
-        if role.warps % 4 or (role.kind in ("tma", "tma_store") and role.warps != 4):
-            several = role.kind not in ("tma", "tma_store")
+        several = role.kind not in ("tma", "tma_store", UMMA) and not role.sums
+        if role.warps % 4 or (not several and role.warps != 4):
             yield Problem(
-                "a Pallas thread is a warpgroup, of 4 warps",
+                (
+                    f"{role.name} takes accumulators of 128 rows from TMEM, which one warpgroup has"
+                    if role.sums
+                    else "a Pallas thread is a warpgroup, of 4 warps"
+                ),
                 f"role.{role.name}.warps",
                 role.warps,
                 "4, 8, 12, 16" if several else "4",

@@ -48,6 +48,10 @@ def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
     """The numbers of a graph, whichever loops it has."""
     if not graph.multiplies:
         return Numbers(graph, arch, backend)
+    if backend == "pallas" and arch == "sm_100a":
+        from pipegen.planning.custom.pallas_umma_numbers import PallasUmmaNumbers
+
+        return PallasUmmaNumbers(graph, arch, backend)
     if any(role.kind == UMMA for role in graph.roles):
         from pipegen.planning.custom.umma_numbers import UmmaNumbers
 
