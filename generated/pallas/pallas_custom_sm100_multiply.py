@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
-# template: pallas/custom_multiply_sm100.py.j2 0d6c376a7828
-# text: a2b9d33b3de3
+# template: pallas/custom_multiply_sm100.py.j2 d0962a3f41ce
+# text: beaa2187d5a9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -208,11 +208,6 @@ def acquire(empty, step, stages: int):
         plgpu.barrier_wait(empty.at[stage])
 
     return stage
-
-
-def release(empty, step, stages: int):
-    """Gives the step-th stage back."""
-    plgpu.barrier_arrive(empty.at[lax.rem(step, jnp.int32(stages))])
 
 
 def tail(empty, stages: int, steps):
