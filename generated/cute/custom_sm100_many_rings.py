@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_100a
-# template: cute/custom.py.j2 c37522a80746
-# text: 9edea4a73b82
+# template: cute/custom.py.j2 c0a58dea80f9
+# text: 78c8d7211128
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -78,7 +78,7 @@
 #   kind = "tma_store"
 """A custom graph of roles for Blackwell (sm_100a) in the CuTe DSL.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 A CTA takes panels of 32 rows, one after the other, and walks over each panel's tiles of 128
 columns. Every role has its own loop over them; rings of SMEM stages connect the roles. What a role

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_100a
-# template: cute/custom.py.j2 c37522a80746
-# text: c5908786c37c
+# template: cute/custom.py.j2 c0a58dea80f9
+# text: 5120feedc4b4
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,6 +28,7 @@
 #   body = """def log_add(a, b):
 #       high, low = cutlass.max(a, b), cutlass.min(a, b)
 #       return high + cute.math.log(1.0 + cute.math.exp(low - high))
+#
 #   values = make_part((SCAN_ROWS, VECTOR), cutlass.Float32)
 #   values.store(load_part(x, SCAN_WARPS, thread))
 #   for i in cutlass.range_constexpr(SCAN_ROWS):
@@ -48,6 +49,7 @@
 #   turn = """def log_add(a, b):
 #       high, low = cutlass.max(a, b), cutlass.min(a, b)
 #       return high + cute.math.log(1.0 + cute.math.exp(low - high))
+#
 #   for i in cutlass.range_constexpr(SCAN_ROWS):
 #       for j in cutlass.range_constexpr(VECTOR):
 #           out[i, j] = log_add(out[i, j], left[i])
@@ -63,7 +65,7 @@
 #   start = -1e+30
 """A custom graph of roles for Blackwell (sm_100a) in the CuTe DSL.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 A CTA takes panels of 32 rows, one after the other, and walks over each panel's tiles of 256
 columns. Every role has its own loop over them; rings of SMEM stages connect the roles. What a role

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | cute | sm_90a
-# template: cute/custom.py.j2 c37522a80746
-# text: 80d615f13ff0
+# template: cute/custom.py.j2 c0a58dea80f9
+# text: 4479cea76298
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

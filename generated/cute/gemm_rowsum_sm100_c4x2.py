@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm_rowsum | cute | sm_100a
-# template: cute/gemm_rowsum_sm100.py.j2 91728f7b273f
-# text: 9701f9d5fc90
+# template: cute/gemm_rowsum_sm100.py.j2 80d17ae804f1
+# text: 8f997a0ef470
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -17,7 +17,7 @@
 #   shape = [4, 2]
 """GEMM and row sums for Blackwell (sm_100a) in the CuTe DSL: bf16 x bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[l] = A[l] @ B[l].T, and rowsum[l, m] = the sum of A[l, m, k] over k. A is read once for both:
 each A tile that TMA brings is read by the tensor core and by threads. Persistent and

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100.py.j2 0f4509986409
-# text: 6f0455d0f007
+# template: cute/gemm_sm100.py.j2 b32ef56031c8
+# text: c98052cea08a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -17,7 +17,7 @@
 #   shape = [4, 2]
 """GEMM for Blackwell (sm_100a) in the CuTe DSL: bf16 x bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes output tiles of
 128 x 256, one after the other; it loads and multiplies the next while it stores this one.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute | sm_100a
-# template: cute/gemm_sm100_clc.py.j2 dbca1cd4f2f9
-# text: d3018c1041af
+# template: cute/gemm_sm100_clc.py.j2 358596e5897e
+# text: 2b22daa51543
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,7 +27,7 @@
 #   tiles = "clc"
 """GEMM for Blackwell (sm_100a) in the CuTe DSL: e4m3 x e4m3 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[l] = A[l] @ B[l].T. Warp-specialized, with tiles handed out by the hardware: the grid has a CTA
 for each output tile of 128 x 256, and those that run first cancel the launch of further ones and

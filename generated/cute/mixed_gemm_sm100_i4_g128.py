@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_100a
-# template: cute/mixed_gemm_sm100.py.j2 ba18425fb5ed
-# text: c53f75463c78
+# template: cute/mixed_gemm_sm100.py.j2 8ba42a64f391
+# text: 93c91a117230
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -18,7 +18,7 @@
 #   scale_group = 128
 """Mixed GEMM for Blackwell (sm_100a) in the CuTe DSL: bf16 x (scale * i4) -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[l] = A[l] @ (scale[l] * B[l]).T, with bf16 activations A, i4 weights B, two a byte, and
 one bf16 scale for 128 of K of an output channel: a weight is scaled, and rounded, as bf16.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: mixed_gemm | cute | sm_100a
-# template: cute/mixed_gemm_sm100.py.j2 ba18425fb5ed
-# text: 1e16f57b260b
+# template: cute/mixed_gemm_sm100.py.j2 8ba42a64f391
+# text: 5326f88dadc6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -17,7 +17,7 @@
 #   torch = true
 """Mixed GEMM for Blackwell (sm_100a) in the CuTe DSL: bf16 x (scale * i8) -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[l] = A[l] @ (scale[l] * B[l]).T, with bf16 activations A, i8 weights B, and
 one f32 scale for each output channel, which multiplies the sum: the weights go in as they are.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_cp_async.py.j2 62596e6ebddb
-# text: e2348d79d58b
+# template: cute/stream_cp_async.py.j2 583a2597e385
+# text: 43b1dc24441b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -21,7 +21,7 @@
 #   producer = "cp_async"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[i] = f(x[index[i]]), row by row; f is `stream_op`. Persistent and warp-specialized: each CTA
 takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes

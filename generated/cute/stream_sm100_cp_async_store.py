@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_cp_async.py.j2 62596e6ebddb
-# text: 5f38a17444ff
+# template: cute/stream_cp_async.py.j2 583a2597e385
+# text: f30b71e399e0
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -20,7 +20,7 @@
 #   consumer = "tma_store"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
 tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_thread.py.j2 879961383728
-# text: 5449c87e258d
+# template: cute/stream_thread.py.j2 b293305c91a5
+# text: e105a35250fa
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,7 +24,7 @@
 #   consumer = "tma_store"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[i] = f(x[index[i]]), row by row; f is `stream_op`. Persistent and warp-specialized: each CTA
 takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 b5c462d5e798
-# text: 3d6f29ae392b
+# template: cute/stream_tma.py.j2 9c15cf95f237
+# text: bde74ca7e790
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -14,7 +14,7 @@
 #   name = "stream_sm100_tma"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Persistent and warp-specialized: each CTA takes
 tiles of 32 x 256, one after the other, and loads the next ones while it computes this one.

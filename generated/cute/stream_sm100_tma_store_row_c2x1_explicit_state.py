@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 b5c462d5e798
-# text: f6c82652496e
+# template: cute/stream_tma.py.j2 9c15cf95f237
+# text: be5dbd73dedc
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -28,7 +28,7 @@
 #   y = "row"
 """Elementwise stream for Blackwell (sm_100a) in the CuTe DSL: bf16, bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
 bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one

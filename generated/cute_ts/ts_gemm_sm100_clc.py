@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | cute-ts | sm_100a
-# template: cute_ts/gemm_sm100.py.j2 accb7fd77b55
-# text: 80b9093e5a8a
+# template: cute_ts/gemm_sm100.py.j2 6edf32c177fc
+# text: 552329c8c784
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -17,7 +17,7 @@
 #   tiles = "clc"
 """GEMM for Blackwell (sm_100a) in CUTLASS' Task Scheduling: bf16 x bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[l] = A[l] @ B[l].T. Warp-specialized: each CTA computes output tiles of 128 x 256, one after the
 other; it loads and multiplies the next while it stores this one.

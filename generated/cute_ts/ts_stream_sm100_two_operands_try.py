@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 3edeeb6f24ec
-# text: 248b758b1e9b
+# template: cute_ts/stream.py.j2 394a047cecf5
+# text: 9550ff3b2b13
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -20,7 +20,7 @@
 #   y = "matrix"
 """Elementwise stream for Blackwell (sm_100a) in Task Scheduling: bf16, bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out = f(x, y) over (M, N) matrices; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one. x and y

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_100a
-# template: cute_ts/stream.py.j2 3edeeb6f24ec
-# text: 54e32a0247bc
+# template: cute_ts/stream.py.j2 394a047cecf5
+# text: f64ab6667f30
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -17,7 +17,7 @@
 #   work_tiles = true
 """Elementwise stream for Blackwell (sm_100a) in Task Scheduling: bf16 -> f32 -> bf16.
 
-Compiled only, never run: no Blackwell GPU was at hand when its template was written.
+Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes tiles of
 32 x 256, one after the other, and loads the next ones while it computes this one.

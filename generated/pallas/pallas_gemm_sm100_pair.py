@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_pair.py.j2 23bb0b0e0449
-# text: 678983d0a3d4
+# template: pallas/gemm_sm100_pair.py.j2 60df2dfdc3f2
+# text: d880f79c55b6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -17,8 +17,8 @@
 #   cta_group = 2
 """GEMM for Blackwell (sm_100a) in JAX Pallas (Mosaic GPU): bf16 x bf16 -> f32 -> bf16.
 
-Compiled only, never run: no interpreter of jax runs the MMAs of a CTA pair, and no Blackwell GPU
-was at hand when its template was written.
+Its template was compiled and emulated (`pipegen emulate`), and never run: no interpreter of jax
+runs the MMAs of a CTA pair, and no Blackwell GPU was at hand.
 
 out[l] = A[l] @ B[l].T. Persistent and warp-specialized: each CTA computes output tiles of
 128 x 256, one after the other; it loads and multiplies the next while it stores this one.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_100a
-# template: pallas/gemm_sm100_pair_clc.py.j2 49674ee69f74
-# text: cdfac56b575d
+# template: pallas/gemm_sm100_pair_clc.py.j2 50e90082cea4
+# text: 05495df96339
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -20,8 +20,8 @@
 #   tiles = "clc"
 """GEMM for Blackwell (sm_100a) in JAX Pallas (Mosaic GPU): bf16 x bf16 -> f32 -> bf16.
 
-Compiled only, never run: no interpreter of jax runs the MMAs of a CTA pair, and no Blackwell GPU
-was at hand when its template was written.
+Its template was compiled and emulated (`pipegen emulate`), and never run: no interpreter of jax
+runs the MMAs of a CTA pair, and no Blackwell GPU was at hand.
 
 out[l] = A[l] @ B[l].T. Warp-specialized, with tiles by cluster launch control: one pair of CTAs is
 launched for each two output tiles of 128 x 256, but a running pair cancels one that waits, and
