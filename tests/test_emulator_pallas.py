@@ -94,7 +94,10 @@ BROKEN = {
         ),
         "tcgen05 reads a stage that threads still fill": (
             "pallas_custom_sm100_convert_multiply",
-            ["wide_stage = wait(wide_full, k_step, WIDE_STAGES)", "wide_stage = lax.rem(k_step, 4)"],
+            [
+                "wide_stage = wait(wide_full, k_step, WIDE_STAGES)",
+                "wide_stage = lax.rem(k_step, 4)",
+            ],
             {},
             "PG320",
             "SMEM",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
-# template: pallas/custom_multiply_sm100.py.j2 d0962a3f41ce
-# text: 2c0dccada97f
+# template: pallas/custom_multiply_sm100.py.j2 c716a97a7135
+# text: 8238497ee0b7
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -70,8 +70,8 @@
 A CTA takes tiles of TILE_M x TILE_N of the result, one after the other, and for each walks over K
 in steps of TILE_K. Every role has its own loops; rings of SMEM and TMEM stages connect the roles,
 each filled as often as its tiles change. What a role computes is its body, a function under
-"Yours": replacing it never touches the protocol. Compiled and interpreted only: no Blackwell GPU
-was at hand when this was written.
+"Yours": replacing it never touches the protocol. Compiled and emulated, never run: no Blackwell
+GPU was at hand when this was written.
 
 Roles
   epilogue             warpgroup 0       computes: scale, acc -> done, once a tile
@@ -391,7 +391,7 @@ def custom_kernel(
 
 
 def swizzled(columns: int, width: int):
-    """SMEM as TMA writes it and tcgen05 reads it: blocks of 8 rows x one swizzle of `width` bytes."""
+    """SMEM as TMA and tcgen05 have it: blocks of 8 rows x one swizzle of `width` bytes."""
     return plgpu.TilingTransform((8, columns)), plgpu.SwizzleTransform(width)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
-# template: pallas/custom_multiply_sm100.py.j2 d0962a3f41ce
-# text: 21d0121b3ad1
+# template: pallas/custom_multiply_sm100.py.j2 c716a97a7135
+# text: 6b38bea57fda
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -62,7 +62,7 @@ in steps of TILE_N, and within it over K in steps of TILE_K. Every role has its 
 of SMEM and TMEM stages connect the roles, each filled as often as its tiles change. What a role
 computes is its body, a function under "Yours": replacing it never touches the protocol. The first
 product is computed anew for each tile of P: that is wasted work where there are many. Compiled
-and interpreted only: no Blackwell GPU was at hand when this was written.
+and emulated, never run: no Blackwell GPU was at hand when this was written.
 
 Roles
   round                warpgroup 0       computes: scores -> between, at each step of N
@@ -387,7 +387,7 @@ def custom_kernel(
 
 
 def swizzled(columns: int, width: int):
-    """SMEM as TMA writes it and tcgen05 reads it: blocks of 8 rows x one swizzle of `width` bytes."""
+    """SMEM as TMA and tcgen05 have it: blocks of 8 rows x one swizzle of `width` bytes."""
     return plgpu.TilingTransform((8, columns)), plgpu.SwizzleTransform(width)
 
 

@@ -23,7 +23,7 @@ class PallasProductNumbers(ProductNumbers):
         return self.alignment
 
     def total(self, auto_stages: int) -> int:
-        """SMEM of a block if the rings of the innermost loop that say nothing have so many stages."""
+        """SMEM of a block if the innermost loop's rings that say nothing have so many stages."""
         return self.smem_of(auto_stages)
 
     def smem_of(self, auto_stages: int) -> int:

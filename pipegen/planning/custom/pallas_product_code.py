@@ -17,7 +17,6 @@ from pipegen.planning.custom.product_code import at_depth, indented
 from pipegen.planning.custom.products import Product, product_of, results
 
 
-
 def publish(numbers: PallasProductNumbers) -> str:
     """Why what a role has written is committed."""
     core = "tcgen05" if any(role.kind == UMMA for role in numbers.graph.roles) else "wgmma"

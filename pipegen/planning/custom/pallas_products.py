@@ -21,11 +21,11 @@ from pipegen.planning.custom.product_template import (
 )
 from pipegen.planning.custom.products import product_of, results
 from pipegen.planning.custom.template import BANNER_END, WIDTH, column, listing_of_shapes
+from pipegen.planning.custom.umma_template import NEVER_RUN
 from pipegen.planning.pallas_check_limits import product_limits
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
 
-NEVER_RUN = " Compiled and interpreted only: no Blackwell GPU was at hand when this was written."
 # How the check makes its inputs.
 VALUES = {
     True: "rng.integers(-100, 101, {})",

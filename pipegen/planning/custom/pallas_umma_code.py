@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines and bodies of roles that multiply with tcgen05 in Pallas, and of those that take sums.
 
-Names of the emitted file beside those of `pallas_product_code`: NAME_tmem is a ring of accumulators,
-one beside the other; PIECE are columns of one that a body as written has in registers at a time.
+Names of the emitted file beside those of `pallas_product_code`: NAME_tmem is a ring of
+accumulators, one beside the other; PIECE are columns of one that a body as written has at a time.
 """
 
 from pipegen.planning.custom.bodies import Body
@@ -66,7 +66,9 @@ def reader_identity(role: RoleNode) -> list[str]:
         return f"across_rows({name}.at[columns], {shape}).astype(jnp.float32)"
 
     taken = [
-        word(field_of(ring, part), part, ring.in_tmem) for ring in role.inputs for part in ring.parts
+        word(field_of(ring, part), part, ring.in_tmem)
+        for ring in role.inputs
+        for part in ring.parts
     ]
     taken += [word(part.name, part, False) for part in role.reads]
     names = [field_of(ring, part) for ring in role.outputs for part in ring.parts]

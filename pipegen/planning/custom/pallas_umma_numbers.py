@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pipegen.planning.custom.graph import Ring, RoleNode
 from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
 from pipegen.planning.custom.umma_numbers import ADDRESS_BYTES, UmmaNumbers
+from pipegen.vocabulary import DTYPE
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,12 @@ class PallasUmmaNumbers(UmmaNumbers, PallasProductNumbers):
 
     def piece_of(self, role: RoleNode) -> int:
         """Of one role: the widest block of the tiles that it touches in SMEM."""
-        parts = [p for ring in (*role.inputs, *role.outputs) if not ring.in_tmem for p in ring.parts]
-        blocks = [self.block(p)[1] for p in (*parts, *role.writes) if len(p.dims) == 2]
-        return max(blocks)
+        parts = [
+            p for ring in (*role.inputs, *role.outputs) if not ring.in_tmem for p in ring.parts
+        ]
+        matrices = [p for p in (*parts, *role.writes) if len(p.dims) == 2 and DTYPE[p.dtype].bytes]
+        blocks = [self.block(part)[1] for part in matrices]
+        return max(blocks, default=self.columns(role.sums[0]))
 
     def values(self, role: RoleNode) -> int:
         """Registers of a thread for what a body as written has at once: of sums, a piece.

@@ -77,6 +77,11 @@ class ProductNumbers(Numbers):
         kind = ring_depth if isinstance(end, Ring) else role_depth
         return kind(end, self.nest)  # type: ignore[arg-type]
 
+    @property
+    def accumulator_rings(self) -> tuple[Ring, ...]:
+        """The rings of accumulators in TMEM."""
+        return tuple(ring for ring in self.graph.rings if ring.in_tmem)
+
     def every(self, end: Ring | RoleNode) -> str:
         """How often a stage is filled, or a role takes a step."""
         return words_of_depth(self.depth(end), self.nest)
