@@ -173,6 +173,34 @@ def test_a_cta_must_outlive_what_its_peer_sends():
     assert found(met, ctas=2, cluster=2)[0] == [()] * 3
 
 
+READ_OF_PEER = """
+    mov.b32 %r2, smem; mov.u32 %r3, %cluster_ctarank;
+    st.shared.b32 [%r2], %r3;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    xor.b32 %r4, %r3, 1; mapa.shared::cluster.u32 %r5, %r2, %r4;
+    {access}
+    {last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("access", "last", "expected"),
+    [
+        ("ld.shared::cluster.b32 %r6, [%r5];", "", "cta-gone"),
+        # Nothing says that the read has ended when the warp arrives.
+        ("ld.shared::cluster.b32 %r6, [%r5];", "{meet}", "cta-gone"),
+        ("ld.shared::cluster.b32 %r6, [%r5];", "bar.sync 0; {meet}", ""),
+        # A write that has been performed for this CTA need not have been for the other one.
+        ("st.shared::cluster.b32 [%r5+4], %r3;", "bar.sync 0; {meet}", "cta-gone"),
+    ],
+)
+def test_a_relaxed_arrival_tells_of_reads_that_have_ended(access, last, expected):
+    meet = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
+    body = READ_OF_PEER.format(access=access, last=last.format(meet=meet))
+    kinds, _ = found(body, ctas=2, cluster=2)
+    assert kinds == [(expected,) if expected else ()] * 3
+
+
 COPY_TO_PEER = """
     mov.b32 %r2, smem; mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, %tid.x;
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;

@@ -67,7 +67,10 @@ def emit_barrier(c: Emitter, i: Instruction) -> None:
 
 
 def arrive(w: "Warp", relaxed: bool, at: int) -> None:
-    """This warp's threads arrive; relaxed publishes what was fenced before."""
+    """This warp's threads arrive; relaxed publishes what was fenced before.
+
+    A read that has ended needs no publishing: whoever leaves after the barrier leaves after it.
+    """
     cluster = w.cluster
     w.cluster_phase = cluster.barrier_phase
     w.cluster_arrived = True
@@ -75,6 +78,7 @@ def arrive(w: "Warp", relaxed: bool, at: int) -> None:
     known = w.released if relaxed else w.clock
     if known is not None:
         np.maximum(cluster.barrier_clock, known, out=cluster.barrier_clock)
+    np.maximum(cluster.barrier_ended, w.ended, out=cluster.barrier_ended)
     w.tick()
     complete_if_all(w)
 
@@ -88,6 +92,7 @@ def complete_if_all(w: "Warp") -> None:
         return
     cluster.barrier_phase += 1
     cluster.barrier_seen = cluster.barrier_clock.copy()
+    cluster.barrier_ended_seen = cluster.barrier_ended.copy()
     cluster.arrived.clear()
     for other in cluster.waiting:
         other.machine.wake(other)
@@ -104,6 +109,7 @@ def wait(w: "Warp", at: int) -> bool:
         w.cluster_arrived = False
         w.blocked = None
         np.maximum(w.clock, cluster.barrier_seen, out=w.clock)
+        np.maximum(w.ended, cluster.barrier_ended_seen, out=w.ended)
         return False
     w.blocked = ("barrier.cluster", at)
     cluster.waiting.append(w)

@@ -18,6 +18,7 @@ def cta_ended(machine: "Machine", cta: "Cta") -> None:
     """What a CTA must have put in order before it ends."""
     cta.exited = True
     cta.exit_clock = np.maximum.reduce([warp.clock for warp in cta.warps])
+    cta.exit_ended = np.maximum.reduce([warp.ended for warp in cta.warps])
     last = cta.warps[-1]
     for warp in cta.bulk_pending:
         machine.report(
@@ -63,8 +64,13 @@ def cluster_ended(machine: "Machine", cluster: "Cluster") -> None:
     """What reached a CTA must be known to it before its end: else only luck kept it alive."""
     for cta in cluster.ctas:
         assert cta.exit_clock is not None
-        for agent, (epoch, at, warp) in cta.remote.items():
-            if cta.exit_clock[GENERIC, agent] < epoch:
+        assert cta.exit_ended is not None
+        known = cta.exit_clock[GENERIC]
+        ended = np.maximum(known, cta.exit_ended)
+        reaching = [(known, *each) for each in cta.remote.items()]
+        reaching += [(ended, *each) for each in cta.remote_reads.items()]
+        for seen, agent, (epoch, at, warp) in reaching:
+            if seen[agent] < epoch:
                 sender = cluster.warps[warp]
                 machine.report(
                     "cta-gone",

@@ -76,7 +76,7 @@ def load_shared(w: "Warp", address: Value, size: int, n: int, mask: int, at: int
     if conflict:
         w.machine.race(w, cta, conflict, at, "reads")
     if cta is not w.cta:
-        w.signals(cta, w.agent, epoch, at)
+        w.signals(cta, w.agent, epoch, at, reads=True)
     view = cta.views[size]
     start = offset // size
     if type(start) is int:
@@ -171,7 +171,7 @@ def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int
     if conflict:
         w.machine.race(w, cta, conflict, at, "writes" if writes else "reads")
     if cta is not w.cta:
-        w.signals(cta, w.agent, epoch, at)
+        w.signals(cta, w.agent, epoch, at, reads=not writes)
     if writes:
         cta.leave_out(where)
 

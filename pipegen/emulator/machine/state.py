@@ -49,6 +49,8 @@ class Cluster:
         self.barrier_phase = 0
         self.barrier_clock = self.agents.clock()
         self.barrier_seen = self.barrier_clock
+        self.barrier_ended: Array = np.zeros(self.agents.count, np.int64)
+        self.barrier_ended_seen = self.barrier_ended
         self.running = len(self.warps)
 
 
@@ -83,7 +85,9 @@ class Cta:
         self.tensor_queue: deque[Any] = deque()
         self.tensor_epoch = 0
         self.groups: dict[int, Any] = {}
-        self.remote: dict[int, tuple[int, int, int]] = {}  # agent -> (epoch, at, warp)
+        # Agent -> (epoch, at, warp): what others wrote here or signalled, and what they read.
+        self.remote: dict[int, tuple[int, int, int]] = {}
+        self.remote_reads: dict[int, tuple[int, int, int]] = {}
         self.tmem_closed = False
         self.tmem_waiting: list[Warp] = []
         # Of a pair's allocation: the warp that waits for the other CTA's, and what it was given.
@@ -92,6 +96,7 @@ class Cta:
         self.bulk_pending: list[Warp] = []
         self.exited = False
         self.exit_clock: Array | None = None
+        self.exit_ended: Array | None = None
         self.warps = [Warp(self, number) for number in range(cluster.warps_per_cta)]
         self.running = len(self.warps)
 
@@ -125,6 +130,8 @@ class Warp:
         self.global_id = self.agent = cta.rank * self.cluster.warps_per_cta + number
         self.clock: Array = self.cluster.agents.clock()
         self.clock[GENERIC, self.agent] = 1
+        # Of each agent the epoch up to which its reads have ended, as far as this warp knows.
+        self.ended: Array = np.zeros(self.cluster.agents.count, np.int64)
         threads = self.machine.launch.threads - number * WARP
         self.mask = FULL if threads >= WARP else (1 << threads) - 1
         self.exited = 0
@@ -231,9 +238,9 @@ class Warp:
             self.signals(cta, self.agent, int(self.clock[GENERIC, self.agent]), at)
         return barrier
 
-    def signals(self, cta: Cta, agent: int, epoch: int, at: int) -> None:
+    def signals(self, cta: Cta, agent: int, epoch: int, at: int, reads: bool = False) -> None:
         """Note that something of this warp reaches another CTA, which must not end before."""
-        cta.remote[agent] = (epoch, at, self.global_id)
+        (cta.remote_reads if reads else cta.remote)[agent] = (epoch, at, self.global_id)
 
     def symbol(self, name: str, line: int) -> Value:
         """The value of a special register, or the address of a variable."""

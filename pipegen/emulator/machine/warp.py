@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.values import (
     FULL,
@@ -83,6 +84,9 @@ def named_barrier(
         )
     barrier.arrived += WARP
     np.maximum(barrier.clock, w.clock, out=barrier.clock)
+    if waits:
+        # "Prior memory accesses requested by this thread are performed" (PTX ISA, 9.7.13.1, bar).
+        w.ended[w.agent] = w.clock[GENERIC, w.agent]
     w.tick()
     if waits:
         barrier.waiting.append(w)
