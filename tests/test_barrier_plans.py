@@ -47,6 +47,7 @@ KERNELS = [
     "pallas/pallas_custom_sm90_add_two",
     "pallas/pallas_custom_sm90_convert_multiply",
     "pallas/pallas_custom_sm90_running_sum",
+    "pallas/pallas_custom_sm100_convert_multiply",
 ]
 
 

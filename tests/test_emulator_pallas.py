@@ -38,6 +38,7 @@ RIGHT = {
         "pallas_reduce_sm90_ws",
         "pallas_reduce_sm90_emit_pipeline",
         "pallas_custom_sm90_convert",
+        "pallas_custom_sm90_convert_multiply",
     ),
     "sm_100a": (
         "pallas_gemm_sm100",
@@ -45,6 +46,9 @@ RIGHT = {
         "pallas_gemm_sm100_128x80_k32_two_stages",  # lanes that are not elected wait by themselves
         "pallas_gemm_sm100_pair",
         "pallas_gemm_sm100_pair_clc",
+        "pallas_custom_sm100_convert_multiply",
+        "pallas_custom_sm100_multiply",
+        "pallas_custom_sm100_multiply_twice",
     ),
 }
 # What is broken -> (module, [text, what takes its place], sizes or the module's own, the finding's
@@ -80,6 +84,40 @@ BROKEN = {
             {},
             "PG320",
             "accumulates into TMEM column 0",
+        ),
+        "two arrivals of one copy": (
+            "pallas_custom_sm100_convert_multiply",
+            ["X_FULL, X_EMPTY = 1, 1 ", "X_FULL, X_EMPTY = 2, 1 "],
+            {},
+            "PG310",
+            "with 128 of 256 arrivals",
+        ),
+        "tcgen05 reads a stage that threads still fill": (
+            "pallas_custom_sm100_convert_multiply",
+            [
+                "wide_stage = wait(wide_full, k_step, WIDE_STAGES)",
+                "wide_stage = lax.rem(k_step, 4)",
+            ],
+            {},
+            "PG320",
+            "SMEM",
+        ),
+        "what threads fill is not published": (
+            "pallas_custom_sm100_convert_multiply",
+            [
+                "                plgpu.commit_smem()\n                plgpu.barrier_arrive(wide",
+                "                plgpu.barrier_arrive(wide",
+            ],
+            {},
+            "PG321",
+            "with no fence.proxy.async between",
+        ),
+        "accumulators go back before they have been read": (
+            "pallas_custom_sm100_multiply",
+            ["            plgpu.wait_load_tmem()\n", ""],
+            {},
+            "PG324",
+            "accumulates into TMEM",
         ),
         # Not our text: in JAX's dynamic_scheduling_loop one warp of a warpgroup says that all have
         # read the answer. Three answers in two buffers show it; jax 0.10.2 and 0.12.0.1 have it.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
-# template: pallas/custom_multiply.py.j2 f2dfaa0c334a
-# text: 21ec2a541d0b
+# template: pallas/custom_multiply.py.j2 9de467f9a4ec
+# text: 3909cd0829bb
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

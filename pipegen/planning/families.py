@@ -153,6 +153,12 @@ FAMILIES: dict[str, Family] = {
         later("custom.product_plan", "fill_pallas_products"),
         later("custom.product_plan", "plan_products"),
     ),
+    "custom_umma_pallas": Family(
+        (),
+        PRODUCT_RULES | {"PG269", "PG285"},
+        later("custom.product_plan", "fill_pallas_products"),
+        later("custom.umma_plan", "plan_umma"),
+    ),
     "custom_pallas": Family(
         (),
         CUSTOM_RULES | {"PG277"},

@@ -47,7 +47,9 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     seen: set[str] = set()
     for role in graph.roles:
         product = product_of(role)
-        if role.kind == UMMA and product is not None and not role.from_tmem:
+        # Of elements that tcgen05 does not multiply, rule PG278 speaks.
+        whole = product is not None and DTYPE[product.a.part.dtype].bytes
+        if role.kind == UMMA and product is not None and whole and not role.from_tmem:
             for problem in _tile(numbers, role, product):
                 if problem.key not in seen:
                     yield problem

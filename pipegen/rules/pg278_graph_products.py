@@ -2,8 +2,8 @@
 """A role of kind wgmma or umma must multiply two tiles, where the tensor core of its kind exists.
 
 What it checks
-    The architecture and the backend: wgmma with sm_90a, umma with sm_100a and cute. That such a
-    role takes one (M, c) and one (s, c) from rings, both of bf16 or of f16; that K and P stand only
+    The architecture: wgmma with sm_90a, umma with sm_100a. That such a role
+    takes one (M, c) and one (s, c) from rings, both of bf16 or of f16; that K and P stand only
     where a role multiplies; that all results have one shape, (M, N) or (M, P), and that nothing has
     a symbol over which no loop goes. That a role of threads as written can hand on what it takes.
     That a role of kind umma gives its f32 sums to one ring, and that roles of threads take them.
@@ -70,18 +70,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         return
     kernel = description.kernel
     kinds = [*TENSOR_CORES.values()]
-    role, kind = next((n, r.kind) for n, r in description.role.items() if r.kind in kinds)
     own = TENSOR_CORES[kernel.arch]
-    if kernel.backend == "pallas" and kernel.arch == "sm_100a":
-        yield Problem(
-            "backend pallas has no template for a custom graph that multiplies on sm_100a. Its "
-            'GEMM there is op = "gemm"',
-            f"role.{role}.kind",
-            kind,
-            f'"tma", "thread", "tma_store"; {own} with backend = "cute"',
-            'kernel.backend = "cute"',
-        )
-        return
     for name, given in description.role.items():
         if given.kind in kinds and given.kind != own:
             yield Problem(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A custom graph that multiplies in Pallas has whole warpgroups, and tiles of wgmma's layout.
+"""A custom graph that multiplies in Pallas has whole warpgroups, and tiles of their layouts.
 
 What it checks
     That each role has whole warpgroups; that a role of threads takes matrices from rings, gives on
     matrices, and has 64 rows a warpgroup and 8 columns (or multiples) of each, in bf16, f16, f32 or
     i8; that rows of a tile are whole swizzles; and accumulators, and what bodies as written hold,
-    against the registers that a thread starts with.
+    against the registers that a thread starts with. Who takes tcgen05's sums is one warpgroup.
 
 Why
     Mosaic GPU's barriers count warpgroups, and a matrix that meets wgmma is in blocks of 8 rows by
@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pipegen.description import KernelDescription
 from pipegen.errors import Problem, listing, nearest_number
 from pipegen.hardware import TMA_BOX_MAX, WARP
-from pipegen.planning.custom.graph import WGMMA, Part, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, RoleNode
 from pipegen.planning.custom.pallas_numbers import SWIZZLES, PallasProductNumbers
 from pipegen.planning.custom.product_bodies import made_parts, taken_parts
 from pipegen.planning.custom.product_numbers import BESIDE_ACCUMULATORS, numbers_for
@@ -47,10 +47,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if not isinstance(numbers, PallasProductNumbers) or min(graph.tile) < 1:
         return
     for role in graph.roles:
-        if role.warps % 4 or (role.kind in ("tma", "tma_store") and role.warps != 4):
-            several = role.kind not in ("tma", "tma_store")
+        several = role.kind not in ("tma", "tma_store", UMMA) and not role.sums
+        if role.warps % 4 or (not several and role.warps != 4):
             yield Problem(
-                "a Pallas thread is a warpgroup, of 4 warps",
+                (
+                    f"{role.name} takes accumulators of 128 rows from TMEM, which one warpgroup has"
+                    if role.sums
+                    else "a Pallas thread is a warpgroup, of 4 warps"
+                ),
                 f"role.{role.name}.warps",
                 role.warps,
                 "4, 8, 12, 16" if several else "4",
@@ -59,8 +63,12 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             return
         if role.registers:
             yield Problem(
-                "a role keeps the registers of the launch: ptxas refuses a wgmma that needs more, "
-                "and leaves setmaxnreg out of what jax 0.12 gives it",
+                (
+                    "a role keeps the registers of the launch: its sums are in TMEM, and need none"
+                    if numbers.accumulator_rings
+                    else "a role keeps the registers of the launch: ptxas refuses a wgmma that "
+                    "needs more, and leaves setmaxnreg out of what jax 0.12 gives it"
+                ),
                 f"role.{role.name}.registers",
                 role.registers,
                 "no value",

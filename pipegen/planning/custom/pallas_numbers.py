@@ -23,7 +23,11 @@ class PallasProductNumbers(ProductNumbers):
         return self.alignment
 
     def total(self, auto_stages: int) -> int:
-        """SMEM of a block if the rings of the innermost loop that say nothing have so many stages.
+        """SMEM of a block if the innermost loop's rings that say nothing have so many stages."""
+        return self.smem_of(auto_stages)
+
+    def smem_of(self, auto_stages: int) -> int:
+        """SMEM of the buffers and barriers.
 
         A buffer for each tensor of a ring and for each stored one, then the barriers.
         """
@@ -32,7 +36,9 @@ class PallasProductNumbers(ProductNumbers):
             count = self.stages_with(ring, auto_stages)
             found += 2 * MBARRIER_BYTES * count
             found += sum(
-                align_up(count * self.copied_bytes(part), self.alignment) for part in ring.parts
+                align_up(count * self.copied_bytes(part), self.alignment)
+                for part in ring.parts
+                if not ring.in_tmem
             )
         return found
 

@@ -10,12 +10,17 @@ import re
 from collections.abc import Callable
 
 from pipegen.planning.custom.code import field_of, upper
-from pipegen.planning.custom.graph import WGMMA, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, Ring, RoleNode
 from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
+from pipegen.planning.custom.pallas_umma_code import accumulator_of, commits, read_sums
 from pipegen.planning.custom.product_code import at_depth, indented
 from pipegen.planning.custom.products import Product, product_of, results
 
-PUBLISH = "# Publishes to the async proxy too, by which TMA and wgmma read."
+
+def publish(numbers: PallasProductNumbers) -> str:
+    """Why what a role has written is committed."""
+    core = "tcgen05" if any(role.kind == UMMA for role in numbers.graph.roles) else "wgmma"
+    return f"# Publishes to the async proxy too, by which TMA and {core} read."
 
 
 def count_of(numbers: PallasProductNumbers, depth: int) -> str:
@@ -34,6 +39,7 @@ def role_lines(numbers: PallasProductNumbers, role: RoleNode) -> list[str]:
         "tma": _tma,
         "tma_store": _tma_store,
         WGMMA: _wgmma,
+        UMMA: _umma,
     }
     return [
         *build.get(role.kind, _thread)(numbers, role),
@@ -116,6 +122,8 @@ def shares_rows(numbers: PallasProductNumbers, role: RoleNode, part: Part) -> bo
 
 def stage_of(numbers: PallasProductNumbers, role: RoleNode, ring: Ring, part: Part) -> str:
     """One stage of a ring's buffer; of several warpgroups each has its rows."""
+    if ring.in_tmem:
+        return accumulator_of(ring)
     rows = ", rows" if shares_rows(numbers, role, part) else ""
     return f"{field_of(ring, part)}_smem.at[{ring.name}_stage{rows}]"
 
@@ -189,7 +197,9 @@ def _thread(numbers: PallasProductNumbers, role: RoleNode) -> list[str]:
         return [wait(numbers, ring) for ring in at_depth(numbers, role.inputs, depth)]
 
     def returns(depth: int) -> list[str]:
-        return [release(ring) for ring in at_depth(numbers, role.inputs, depth)]
+        rings = at_depth(numbers, role.inputs, depth)
+        held = read_sums(role) if any(ring.in_tmem for ring in rings) else []
+        return [*held, *(release(ring) for ring in rings)]
 
     several = numbers.warpgroups(role) > 1
     size = f"{upper(role.name)}_ROWS" if several else ""
@@ -206,7 +216,7 @@ def _thread(numbers: PallasProductNumbers, role: RoleNode) -> list[str]:
         *(acquire(numbers, ring) for ring in role.outputs),
         *(stores_done() if role.writes else []),
         f"{role.name}({', '.join(arguments)})",
-        PUBLISH,
+        publish(numbers),
         "plgpu.commit_smem()",
         *(commit(ring) for ring in role.outputs),
         *returns(depth),
@@ -247,6 +257,29 @@ def _wgmma(numbers: PallasProductNumbers, role: RoleNode) -> list[str]:
     ]
     lines = nested(numbers, role, body, _nothing, _nothing, numbers.depth(role) - 1)
     return rows_lines(numbers, role) + lines
+
+
+def _umma(numbers: PallasProductNumbers, role: RoleNode) -> list[str]:
+    product, (out,) = product_of(role), role.outputs
+    if product is None:
+        raise ValueError(f"rule PG278 lets no such role pass: {role}")
+    parts = [stage_of(numbers, role, each.ring, each.part) for each in (product.a, product.b)]
+    symbol = product.over.lower()
+    step = [
+        *(wait(numbers, ring) for ring in role.inputs),
+        f"{role.name}({', '.join(parts)}, sums, {symbol} > 0)",
+        "# Nobody waits here: a commit arrives when the MMAs so far are done.",
+        *commits(role.inputs),
+    ]
+    body = [
+        acquire(numbers, out),
+        f"sums = {accumulator_of(out)}",
+        "",
+        *counted(numbers, numbers.depth(role), step),
+        "# Arrives once all MMAs of the sum are done.",
+        f"plgpu.tcgen05_commit_arrive({out.name}_full.at[{out.name}_stage])",
+    ]
+    return nested(numbers, role, body, _nothing, _nothing, numbers.depth(role) - 1)
 
 
 def _mainloop(numbers: PallasProductNumbers, role: RoleNode, product: Product) -> list[str]:
@@ -317,7 +350,7 @@ def _hand_over(numbers: PallasProductNumbers, role: RoleNode, product: Product) 
     ]
     return [
         *lines,
-        PUBLISH,
+        publish(numbers),
         "plgpu.commit_smem()",
         *(commit(ring) for ring in role.outputs),
         *stores(numbers, role),

@@ -7,9 +7,11 @@ from typing import Any
 from pipegen.description import KernelDescription
 from pipegen.planning.custom.bodies import Body
 from pipegen.planning.custom.code import arguments_of, field_of, upper
-from pipegen.planning.custom.graph import WGMMA, Part, Ring, RoleNode
+from pipegen.planning.custom.graph import UMMA, WGMMA, Part, Ring, RoleNode
 from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
 from pipegen.planning.custom.pallas_product_code import role_lines
+from pipegen.planning.custom.pallas_umma_code import multiply_body, reader_identity, scratch_of
+from pipegen.planning.custom.pallas_umma_numbers import PallasUmmaNumbers
 from pipegen.planning.custom.product_bodies import made_parts, product_expected
 from pipegen.planning.custom.product_template import (
     RASTER_GROUP,
@@ -19,6 +21,7 @@ from pipegen.planning.custom.product_template import (
 )
 from pipegen.planning.custom.products import product_of, results
 from pipegen.planning.custom.template import BANNER_END, WIDTH, column, listing_of_shapes
+from pipegen.planning.custom.umma_template import NEVER_RUN
 from pipegen.planning.pallas_check_limits import product_limits
 from pipegen.planning.stream.template import ARCHITECTURE
 from pipegen.vocabulary import DTYPE
@@ -47,6 +50,8 @@ def pallas_product_values(
     text = "\n".join(line for body in bodies for line in body.lines)
     used = [name for name in ("across_rows", "across_columns") if f"{name}(" in text]
     made = [p for ring in graph.rings for p in ring.parts if p not in read] + written
+    umma = isinstance(numbers, PallasUmmaNumbers)
+    where = ("SMEM and TMEM", NEVER_RUN) if umma else ()
     return {
         "architecture": architecture,
         "gpus": gpus,
@@ -55,7 +60,11 @@ def pallas_product_values(
         "tile_sizes": ", ".join(str(graph.extents[symbol]) for symbol in symbols),
         "rows": rows.lower(),
         "columns": columns.lower(),
-        "walks": walks(rows, columns, numbers.nest),
+        "walks": walks(rows, columns, numbers.nest, *where),
+        "umma": umma,
+        "core": "tcgen05" if umma else "wgmma",
+        "sm_count": 148 if umma else 132,
+        "pieces": [numbers.piece] if isinstance(numbers, PallasUmmaNumbers) else [],
         "raster_group": RASTER_GROUP,
         "roles": [role_values(numbers, role) for role in graph.roles],
         "rings": [ring_values(numbers, ring) for ring in graph.rings],
@@ -77,7 +86,11 @@ def pallas_product_values(
         "kernel_arguments": ", ".join(
             [
                 *(f"{part.name}_gmem" for part in (*read, *written)),
-                *(f"{field_of(ring, part)}_smem" for ring in graph.rings for part in ring.parts),
+                *(
+                    f"{field_of(ring, part)}_{'tmem' if ring.in_tmem else 'smem'}"
+                    for ring in graph.rings
+                    for part in ring.parts
+                ),
                 *(f"{part.name}_buffer" for part in staged),
                 *(f"{ring.name}_{side}" for ring in graph.rings for side in ("full", "empty")),
             ]
@@ -183,7 +196,10 @@ def buffer_values(numbers: PallasProductNumbers, part: Part) -> dict[str, Any]:
 def ring_values(numbers: PallasProductNumbers, ring: Ring) -> dict[str, Any]:
     """A ring's constants, buffers and barriers."""
     full, empty = numbers.full_count(ring), numbers.empty_count(ring)
-    fills = "copies" if ring.producer == "tma" else "warpgroups"
+    fills = {"tma": "copies", UMMA: "commits"}.get(ring.producer, "warpgroups")
+    empties = "commits" if ring.consumer == UMMA else "warpgroups"
+    # Of a barrier to which tcgen05 commits, or which hands TMEM over.
+    ordered = ", orders_tensor_core=True"
     return {
         "name": ring.name,
         "upper": upper(ring.name),
@@ -193,8 +209,12 @@ def ring_values(numbers: PallasProductNumbers, ring: Ring) -> dict[str, Any]:
         "full": full,
         "empty": empty,
         "fills": fills,
-        "row": f"{ring.name:<20} {numbers.stages(ring):<7} {full} {fills}, {empty} warpgroups",
-        "buffers": [buffer_values(numbers, part) for part in ring.parts],
+        "empties": empties,
+        "full_ordered": ordered if ring.in_tmem else "",
+        "empty_ordered": ordered if ring.in_tmem or ring.consumer == UMMA else "",
+        "row": f"{ring.name:<20} {numbers.stages(ring):<7} {full} {fills}, {empty} {empties}",
+        "buffers": [buffer_values(numbers, part) for part in ring.parts if not ring.in_tmem],
+        "accumulators": [scratch_of(ring)] if ring.in_tmem else [],
     }
 
 
@@ -224,6 +244,9 @@ def bodies_of(role: RoleNode) -> list[Body]:
     if product is None:
         return [_body(role)] if role.kind == "thread" else []
     a, b = (field_of(each.ring, each.part) for each in (product.a, product.b))
+    if role.kind == UMMA:
+        said = [f"{a}: a stage, {_tile(product.a.part)}", f"{b}: a stage, {_tile(product.b.part)}"]
+        return [multiply_body(role, product, _given(role.body), said)]
     what = "Yours" if role.body else f"Yours; as written, sums += {a} @ {b}.T by wgmma"
     ended = "Yours" if role.finish else "Yours; as written it does, and costs, nothing"
     return [
@@ -264,7 +287,12 @@ def _tile(part: Part) -> str:
 def _body(role: RoleNode) -> Body:
     """A role of threads: refs of stages and of what is then stored."""
     held = [(field_of(ring, part), part) for ring in role.inputs for part in ring.parts]
-    words = [f"{name}: a stage to read, {_tile(part)}" for name, part in held]
+    sums = {field_of(ring, part) for ring in role.sums for part in ring.parts}
+    words = [
+        f"{name}: a stage to read, {_tile(part)}"
+        + (" in TMEM, by plgpu.async_load_tmem" if name in sums else "")
+        for name, part in held
+    ]
     words += [f"{part.name}: to read, {_tile(part)} in GMEM" for part in role.reads]
     made = [(field_of(ring, part), part) for ring in role.outputs for part in ring.parts]
     made += [(part.name, part) for part in role.writes]
@@ -276,7 +304,7 @@ def _body(role: RoleNode) -> Body:
         role.name,
         ", ".join(arguments_of(role)),
         [f"{what}.", "", *words],
-        _given(role.body) or _identity(role),
+        _given(role.body) or (reader_identity(role) if role.sums else _identity(role)),
     )
 
 

@@ -84,9 +84,8 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
     """One ring, with its barriers' counts."""
     filled = FILLED_BY[ring.producer]
     if numbers.pallas:
-        filled = {"tma": "the copies of {warps}, each with its bytes"}.get(
-            ring.producer, "each warpgroup of {warps}, from its body"
-        )
+        pallas = {"tma": "the copies of {warps}, each with its bytes", UMMA: filled}
+        filled = pallas.get(ring.producer, "each warpgroup of {warps}, from its body")
     return PipelinePlan(
         name=ring.name,
         producer=ring.producer,
@@ -105,10 +104,10 @@ def pipeline_of(numbers: Numbers, ring: Ring, cls: str) -> PipelinePlan:
 def emptied_by(ring: Ring, pallas: bool) -> str:
     """Who says that a stage has been read."""
     readers = " and ".join(ring.targets)
-    if pallas:
-        return f"each warpgroup of {readers}, once it has read"
     if ring.consumer == UMMA:
         return f"a tcgen05.commit of {readers}, which arrives when its MMAs have read"
+    if pallas:
+        return f"each warpgroup of {readers}, once it has read"
     return f"one lane of each warp of {readers}, once it has read"
 
 
@@ -259,7 +258,10 @@ def ring_numbers(given: KernelDescription, numbers: Numbers, ring: Ring) -> list
             numbers.full_count(ring),
             "arrivals",
             full,
-            words.get("pallas" if numbers.pallas else ring.producer, "every thread that commits"),
+            words.get(
+                "pallas" if numbers.pallas and not ring.in_tmem else ring.producer,
+                "every thread that commits",
+            ),
         ),
         Number(
             f"{ring.name}_empty_arrive_count",

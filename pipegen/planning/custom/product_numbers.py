@@ -48,6 +48,10 @@ def numbers_for(graph: Graph, arch: str, backend: str) -> Numbers:
     """The numbers of a graph, whichever loops it has."""
     if not graph.multiplies:
         return Numbers(graph, arch, backend)
+    if backend == "pallas" and arch == "sm_100a":
+        from pipegen.planning.custom.pallas_umma_numbers import PallasUmmaNumbers
+
+        return PallasUmmaNumbers(graph, arch, backend)
     if any(role.kind == UMMA for role in graph.roles):
         from pipegen.planning.custom.umma_numbers import UmmaNumbers
 
@@ -72,6 +76,11 @@ class ProductNumbers(Numbers):
         """How many loops lie around a ring's stages, or a role's steps."""
         kind = ring_depth if isinstance(end, Ring) else role_depth
         return kind(end, self.nest)  # type: ignore[arg-type]
+
+    @property
+    def accumulator_rings(self) -> tuple[Ring, ...]:
+        """The rings of accumulators in TMEM."""
+        return tuple(ring for ring in self.graph.rings if ring.in_tmem)
 
     def every(self, end: Ring | RoleNode) -> str:
         """How often a stage is filled, or a role takes a step."""

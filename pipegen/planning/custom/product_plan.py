@@ -26,7 +26,10 @@ from pipegen.planning.model import Number, Plan, RolePlan
 # Accumulators of 128 x 128 leave two warpgroups of a full block room; 64 of K are a swizzle's row.
 USUAL_TILE = {"M": 128, "N": 128, "K": 64, "P": 128}
 # Rows and columns of results in Pallas, from the one with the least traffic on.
-PALLAS_TILES = ((128, 128), (64, 128), (64, 64), (64, 32))
+PALLAS_TILES = {
+    "sm_90a": ((128, 128), (64, 128), (64, 64), (64, 32)),
+    "sm_100a": ((128, 128), (128, 64), (128, 32)),
+}
 
 
 def fill_products(data: dict[str, Any]) -> None:
@@ -46,7 +49,7 @@ def fill_pallas_products(data: dict[str, Any]) -> None:
     given = dict(data["tile"])
     shapes = [shape_of(tensor["shape"]) or () for tensor in data["tensor"].values()]
     missing = {s for dims in shapes for s in dims if given[s.lower()] is None}
-    for rows, columns in PALLAS_TILES:
+    for rows, columns in PALLAS_TILES[data["kernel"]["arch"]]:
         usual = {"M": rows, "N": columns, "P": columns}
         data["tile"] = given | {s.lower(): usual[s] for s in missing if s in usual}
         fill_products(data)

@@ -304,8 +304,7 @@ def _no_products(description: KernelDescription) -> bool:
     kernel = description.kernel
     if multiplies(description):
         kinds = {role.kind for role in description.role.values()} & {*TENSOR_CORES.values()}
-        home = kernel.backend == "cute" or kernel.arch == "sm_90a"
-        fits = home and kinds == {TENSOR_CORES[kernel.arch]}
+        fits = kinds == {TENSOR_CORES[kernel.arch]}
         return not fits or bool(apart(description))
     shapes = [tensor.shape for tensor in description.tensor.values()]
     shapes += [ring.shape for ring in description.pipeline.values() if ring.shape is not None]

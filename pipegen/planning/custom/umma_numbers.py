@@ -31,11 +31,6 @@ class UmmaNumbers(ProductNumbers):
         return TMEM_BARRIERS
 
     @property
-    def accumulator_rings(self) -> tuple[Ring, ...]:
-        """The rings of accumulators in TMEM."""
-        return tuple(ring for ring in self.graph.rings if ring.in_tmem)
-
-    @property
     def readers(self) -> tuple[RoleNode, ...]:
         """The roles that take accumulators; the first of them allocates TMEM and frees it."""
         return tuple(role for role in self.graph.roles if role.sums)

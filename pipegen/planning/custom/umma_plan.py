@@ -6,7 +6,10 @@ from dataclasses import replace
 from pipegen.description import KernelDescription
 from pipegen.hardware import TMEM_COLUMNS_MAX
 from pipegen.planning.custom.graph import UMMA
+from pipegen.planning.custom.pallas_products import pallas_product_values
+from pipegen.planning.custom.pallas_umma_numbers import PallasUmmaNumbers
 from pipegen.planning.custom.plan import class_of
+from pipegen.planning.custom.product_numbers import numbers_for
 from pipegen.planning.custom.product_plan import plan_graph
 from pipegen.planning.custom.reading import read_graph
 from pipegen.planning.custom.umma_numbers import ACCUMULATORS, UmmaNumbers
@@ -25,9 +28,15 @@ def plan_umma(
     graph = read_graph(description)
     if graph is None:
         raise ValueError(f"no graph to plan: {description.pipeline=}")
-    numbers = UmmaNumbers(graph, description.kernel.arch, description.kernel.backend)
+    numbers = numbers_for(graph, description.kernel.arch, description.kernel.backend)
+    if not isinstance(numbers, UmmaNumbers):
+        raise ValueError(f"rule PG278 lets no such graph pass: {description.role=}")
     classes = {ring.name: class_of(ring, description) for ring in graph.rings}
-    values = umma_values(description, numbers, classes)
+    values = (
+        pallas_product_values(description, numbers)
+        if isinstance(numbers, PallasUmmaNumbers)
+        else umma_values(description, numbers, classes)
+    )
     made = plan_graph(given, description, name, template, numbers, classes, values)
     return replace(
         made,
@@ -41,7 +50,9 @@ def plan_umma(
 
 
 def _tmem_words(numbers: UmmaNumbers, role: str) -> str:
-    """What the role that allocates TMEM does beside its work."""
+    """What the role that allocates TMEM does beside its work; in Pallas Mosaic GPU does it."""
+    if numbers.pallas:
+        return ""
     return "; allocates and frees TMEM" if role == numbers.readers[0].name else ""
 
 
@@ -70,11 +81,11 @@ def _counted(
 
 
 def tmem_numbers(numbers: UmmaNumbers) -> tuple[Number, ...]:
-    """TMEM, and who meets around it."""
+    """TMEM, and who meets around it: in Pallas that is Mosaic GPU's own."""
     used = " + ".join(
         f"{numbers.stages(r)} * {numbers.columns(r)}" for r in numbers.accumulator_rings
     )
-    return (
+    found = (
         Number(
             "tmem_columns",
             numbers.tmem_columns,
@@ -89,6 +100,14 @@ def tmem_numbers(numbers: UmmaNumbers) -> tuple[Number, ...]:
             "of a row at a time, as registers allow and columns divide",
             "that a thread takes from TMEM by one tcgen05.ld",
         ),
+    )
+    if isinstance(numbers, PallasUmmaNumbers):
+        columns, _ = found
+        why = "of the sums, the widest block of the tiles that their readers touch in SMEM"
+        pieces = "that a body as written has in registers at a time"
+        return columns, Number("piece", numbers.piece, "columns", why, pieces)
+    return (
+        *found,
         Number(
             "tmem_threads",
             numbers.tmem_threads,
