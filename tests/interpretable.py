@@ -31,7 +31,8 @@ def beyond(path: Path, jax: tuple[int, ...]) -> str:
         return "jax 0.10 interprets no predicated store, which out_specs make"
     if "TMEM" in text:
         return "jax 0.10 interprets no TMEM"
-    if description.kernel.op == "mixed_gemm":
+    op = description.kernel.op
+    if op == "mixed_gemm" or (op == "custom" and "plgpu.load(" in text):
         return "jax 0.10 interprets no plgpu.load"
     if max(description.cluster.shape or (1, 1)) > 1:
         return "jax 0.10 interprets no cluster barriers"
