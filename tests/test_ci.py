@@ -172,7 +172,7 @@ def run_pytest(*arguments: str, plugin: bool = True) -> subprocess.CompletedProc
     named = ("-p", "pipegen.pytest_plugin") if plugin else ()
     return run(
         sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *named, *arguments,
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS="",
     )  # fmt: skip
 
 
