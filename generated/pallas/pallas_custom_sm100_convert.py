@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
 # template: pallas/custom.py.j2 8047b446664c
-# text: a07ebab57ad9
+# text: 5295cc52e2b9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -45,9 +45,9 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  raw                  3       1 copies, 1 warpgroups
-  wide                 3       1 warpgroups, 1 warpgroups
-  done                 3       1 warpgroups, 1 warpgroups
+  raw                  3       1 copy, 1 warpgroup
+  wide                 3       1 warpgroup, 1 warpgroup
+  done                 3       1 warpgroup, 1 warpgroup
 
   raw                  load -> convert
   wide                 convert -> compute

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
 # template: pallas/custom_multiply_sm100.py.j2 c716a97a7135
-# text: 8238497ee0b7
+# text: 7ea1b31b4184
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -83,12 +83,12 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  x                    4       1 copies, 1 commits
-  w                    4       1 copies, 1 warpgroups
-  wide                 4       1 warpgroups, 1 commits
-  scale                1       1 copies, 1 warpgroups
-  acc                  2       1 commits, 1 warpgroups
-  done                 1       1 warpgroups, 1 warpgroups
+  x                    4       1 copy, 1 commit
+  w                    4       1 copy, 1 warpgroup
+  wide                 4       1 warpgroup, 1 commit
+  scale                1       1 copy, 1 warpgroup
+  acc                  2       1 commit, 1 warpgroup
+  done                 1       1 warpgroup, 1 warpgroup
 
   x                    load -> multiply, at each step of K
   w                    load -> convert, at each step of K

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
 # template: pallas/custom_multiply_sm100.py.j2 c716a97a7135
-# text: 71d19b694f90
+# text: a08a45eafa3b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -81,9 +81,9 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  xw                   4       2 copies, 1 commits
-  scale                1       1 copies, 1 warpgroups
-  acc                  2       1 commits, 1 warpgroups
+  xw                   4       2 copies, 1 commit
+  scale                1       1 copy, 1 warpgroup
+  acc                  2       1 commit, 1 warpgroup
 
   xw                   load -> multiply, at each step of K
   scale                load -> epilogue, once a tile

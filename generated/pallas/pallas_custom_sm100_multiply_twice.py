@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_100a
 # template: pallas/custom_multiply_sm100.py.j2 c716a97a7135
-# text: 6b38bea57fda
+# text: 46308346c7f9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -75,11 +75,11 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  ab                   4       2 copies, 1 commits
-  c                    2       1 copies, 1 commits
-  scores               2       1 commits, 1 warpgroups
-  between              2       1 warpgroups, 1 commits
-  acc                  2       1 commits, 1 warpgroups
+  ab                   4       2 copies, 1 commit
+  c                    2       1 copy, 1 commit
+  scores               2       1 commit, 1 warpgroup
+  between              2       1 warpgroup, 1 commit
+  acc                  2       1 commit, 1 warpgroup
 
   ab                   load -> score, at each step of K
   c                    load -> second, at each step of N

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom.py.j2 8047b446664c
-# text: 42f703ac4def
+# text: 018d7b090e6b
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -69,9 +69,9 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  x                    3       1 copies, 1 warpgroups
-  y                    2       1 copies, 1 warpgroups
-  product              2       1 warpgroups, 2 warpgroups
+  x                    3       1 copy, 1 warpgroup
+  y                    2       1 copy, 1 warpgroup
+  product              2       1 warpgroup, 2 warpgroups
 
   x                    left -> times
   y                    right -> times

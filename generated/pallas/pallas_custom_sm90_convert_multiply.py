@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 9de467f9a4ec
-# text: f35d5b949137
+# text: f4b1d8868999
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -82,12 +82,12 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  x                    4       1 copies, 1 warpgroups
-  w                    4       1 copies, 1 warpgroups
-  wide                 4       1 warpgroups, 1 warpgroups
-  scale                1       1 copies, 1 warpgroups
-  acc                  1       1 warpgroups, 1 warpgroups
-  done                 1       1 warpgroups, 1 warpgroups
+  x                    4       1 copy, 1 warpgroup
+  w                    4       1 copy, 1 warpgroup
+  wide                 4       1 warpgroup, 1 warpgroup
+  scale                1       1 copy, 1 warpgroup
+  acc                  1       1 warpgroup, 1 warpgroup
+  done                 1       1 warpgroup, 1 warpgroup
 
   x                    load -> multiply, at each step of K
   w                    load -> convert, at each step of K

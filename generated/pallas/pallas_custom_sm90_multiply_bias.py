@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 9de467f9a4ec
-# text: 79d32dac76c3
+# text: e3aa7c99cf0a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -83,10 +83,10 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  x                    1       1 copies, 1 warpgroups
-  w                    1       1 copies, 1 warpgroups
-  row                  2       1 copies, 2 warpgroups
-  product              2       1 warpgroups, 2 warpgroups
+  x                    1       1 copy, 1 warpgroup
+  w                    1       1 copy, 1 warpgroup
+  row                  2       1 copy, 2 warpgroups
+  product              2       1 warpgroup, 2 warpgroups
 
   x                    load -> multiply, at each step of K
   w                    load_w -> multiply, at each step of K

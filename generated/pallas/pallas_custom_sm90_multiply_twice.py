@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom_multiply.py.j2 9de467f9a4ec
-# text: 53573d65f372
+# text: ba487bf3777a
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -73,10 +73,10 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  ab                   4       2 copies, 1 warpgroups
-  c                    2       1 copies, 1 warpgroups
-  between              2       1 warpgroups, 1 warpgroups
-  done                 1       1 warpgroups, 1 warpgroups
+  ab                   4       2 copies, 1 warpgroup
+  c                    2       1 copy, 1 warpgroup
+  between              2       1 warpgroup, 1 warpgroup
+  done                 1       1 warpgroup, 1 warpgroup
 
   ab                   load -> score, at each step of K
   c                    load -> second, at each step of N

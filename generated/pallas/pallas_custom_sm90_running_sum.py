@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: custom | pallas | sm_90a
 # template: pallas/custom.py.j2 8047b446664c
-# text: 70670e9afbaa
+# text: de73987be1ee
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -48,7 +48,7 @@ Roles
 
 Pipelines (plgpu.Barrier)
   ring                 stages  a stage is full, and empty, after
-  x                    4       1 copies, 1 warpgroups
+  x                    4       1 copy, 1 warpgroup
 
   x                    load -> scan
 

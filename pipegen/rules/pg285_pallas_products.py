@@ -147,8 +147,9 @@ def _threads(numbers: PallasProductNumbers, role: RoleNode) -> Iterator[Problem]
         for symbol, unit in ((part.dims[0], ROWS * shared), (part.dims[1], COLUMNS)):
             if extents[symbol] % unit:
                 yield Problem(
-                    f"{role.name} has {numbers.warpgroups(role)} warpgroups, each with {ROWS} rows "
-                    f"and {COLUMNS} columns of {part.name}, or multiples, in wgmma's layout",
+                    f"each warpgroup of {role.name}, {numbers.warpgroups(role)} in all, "
+                    f"has {ROWS} rows and {COLUMNS} columns of {part.name}, or multiples, in the "
+                    "tensor core's layout",
                     f"tile.{symbol.lower()}",
                     extents[symbol],
                     f"multiples of {unit}",

@@ -120,6 +120,19 @@ def tensor_values(part: Part) -> dict[str, Any]:
     return {"name": part.name, "upper": upper(part.name), "jax": DTYPE[part.dtype].jax}
 
 
+ONE = {"copies": "copy", "warpgroups": "warpgroup", "commits": "commit"}
+
+
+def arrivals_row(numbers: Numbers, ring: Ring, fills: str, empties: str) -> str:
+    """A ring's line in the docstring's table: its stages, and what fills and empties one."""
+    full, empty = numbers.full_count(ring), numbers.empty_count(ring)
+    fills, empties = (
+        f"{count} {ONE[word] if count == 1 else word}"
+        for count, word in ((full, fills), (empty, empties))
+    )
+    return f"{ring.name:<20} {numbers.stages(ring):<7} {fills}, {empties}"
+
+
 def ring_values(numbers: Numbers, ring: Ring) -> dict[str, Any]:
     """A ring's constants, buffers and barriers."""
     return {
@@ -130,9 +143,9 @@ def ring_values(numbers: Numbers, ring: Ring) -> dict[str, Any]:
         "stages": numbers.stages(ring),
         "full": numbers.full_count(ring),
         "empty": numbers.empty_count(ring),
-        "row": f"{ring.name:<20} {numbers.stages(ring):<7} {numbers.full_count(ring)} "
-        f"{'copies' if ring.producer == 'tma' else 'warpgroups'}, "
-        f"{numbers.empty_count(ring)} warpgroups",
+        "row": arrivals_row(
+            numbers, ring, "copies" if ring.producer == "tma" else "warpgroups", "warpgroups"
+        ),
         "buffers": [
             {"field": field_of(ring, part), "jax": DTYPE[part.dtype].jax} for part in ring.parts
         ],

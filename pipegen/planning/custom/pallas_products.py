@@ -8,6 +8,7 @@ from pipegen.description import KernelDescription
 from pipegen.planning.custom.bodies import Body
 from pipegen.planning.custom.code import arguments_of, field_of, upper
 from pipegen.planning.custom.graph import UMMA, WGMMA, Part, Ring, RoleNode
+from pipegen.planning.custom.pallas import arrivals_row
 from pipegen.planning.custom.pallas_numbers import PallasProductNumbers
 from pipegen.planning.custom.pallas_product_code import role_lines
 from pipegen.planning.custom.pallas_umma_code import multiply_body, reader_identity, scratch_of
@@ -212,7 +213,7 @@ def ring_values(numbers: PallasProductNumbers, ring: Ring) -> dict[str, Any]:
         "empties": empties,
         "full_ordered": ordered if ring.in_tmem else "",
         "empty_ordered": ordered if ring.in_tmem or ring.consumer == UMMA else "",
-        "row": f"{ring.name:<20} {numbers.stages(ring):<7} {full} {fills}, {empty} {empties}",
+        "row": arrivals_row(numbers, ring, fills, empties),
         "buffers": [buffer_values(numbers, part) for part in ring.parts if not ring.in_tmem],
         "accumulators": [scratch_of(ring)] if ring.in_tmem else [],
     }
