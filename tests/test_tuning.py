@@ -295,13 +295,13 @@ def test_a_search_finds_what_the_formula_says(found_by):
 
 
 def test_without_refining_there_is_one_round(found_by):
-    outcome, saved = found_by(Results(), refine=False)
+    outcome, saved = found_by(Results(), near=0)
     assert len(saved) == len(SHAPES)
     assert not any("_r16" in name for name in outcome.candidates)
 
 
 def test_fewer_candidates_are_compiled(found_by):
-    outcome, _ = found_by(Results(), refine=False, most=5)
+    outcome, _ = found_by(Results(), near=0, most=5)
     assert {len(result.shares) for result in outcome.shapes} == {6}  # and the description
     assert len(outcome.candidates) == 11
     assert outcome.left_out > 0
@@ -325,7 +325,7 @@ def test_peers_are_timed_once(found_by):
         (False, True),
     }
     results = Results()
-    found_by(results, refine=False)
+    found_by(results, near=0)
     assert all(entry["peers"] for entry in results.entries.values())
 
 
@@ -347,19 +347,19 @@ def test_a_search_goes_on_where_it_was(found_by, tmp_path):
     assert len(fake_gpu.FakeGpu.measured) == 1
     # Other candidates: everything again.
     fake_gpu.FakeGpu.measured.clear()
-    found_by(read_results(path), most=4, refine=False)
+    found_by(read_results(path), most=4, near=0)
     assert len(fake_gpu.FakeGpu.measured) == len(SHAPES)
 
 
 def test_a_hang_is_paid_for_once(found_by):
     results = Results()
-    first, _ = found_by(results, factory="fake_gpu:Faulty", refine=False)
+    first, _ = found_by(results, factory="fake_gpu:Faulty", near=0)
     hung = {name for name, (why, _) in failures(first.shapes).items() if "hang" in why}
     assert hung
     assert not hung & {timing.name for result in first.shapes for timing in result.ranked}
     for entry in results.entries.values():
         entry["space"] = "another"  # so that it is measured again
-    second, _ = found_by(results, factory="fake_gpu:Faulty", refine=False)
+    second, _ = found_by(results, factory="fake_gpu:Faulty", near=0)
     assert hung <= set(second.not_compiled)
     assert not hung & {name for result in second.shapes for name in result.out}
     wrong = {name for name, (why, _) in failures(second.shapes).items() if "wrong" in why}

@@ -57,8 +57,8 @@ def _tunable() -> tuple[str, ...]:
     "--order", type=click.Choice(["model", "nvidia"]), default="model", show_default=True,
     help="Which tiles come first: by waves and loads, or by nvidia-matmul-heuristics.",
 )  # fmt: skip
-@click.option("--refine/--no-refine", default=True, show_default=True,
-              help="Try the neighbours of the fast ones.")  # fmt: skip
+@click.option("--near", type=click.IntRange(0, 1000), default=20, show_default=True,
+              help="Neighbours of a size's fastest ones to try; 0 for none.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Measure everything again.")
 @click.option("--dry-run", is_flag=True, help="List the candidates and what was dropped; no GPU.")
 @click.option(
@@ -85,7 +85,7 @@ def command(
     keep: tuple[str, ...],
     most: int,
     order: str,
-    refine: bool,
+    near: int,
     fresh: bool,
     dry_run: bool,
     executor: str,
@@ -130,7 +130,7 @@ def command(
         )  # fmt: skip
     shapes = chosen_shapes(sizes, lists)
     peers = tuple(checked_peers(words(against) or [usual_peer(op)], {op}))
-    options = Options(peers, keep, most, refine, write, limit, timeout)
+    options = Options(peers, keep, most, near, write, limit, timeout)
     check_executor(executor)
     proposed = _proposals(description, shapes, order)
     target = results or file.with_suffix(".tune.json")

@@ -32,9 +32,6 @@ from pipegen.tuning.space import (
     with_values,
 )
 
-# Neighbours of a size's fast ones, at most.
-NEIGHBOURS = 20
-
 Progress = Callable[[str, int, int], None]
 # What to try at each size, in this order.
 Proposals = Mapping[Shape, Sequence[Values]]
@@ -42,14 +39,14 @@ Proposals = Mapping[Shape, Sequence[Values]]
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. `most`: candidates of a size to begin with; `refine`: try the neighbours of
-    the fast ones; `for_all`: and each size's fastest at all sizes; `limit` and `timeout`: seconds
-    for a step on the GPU, and to compile a module."""
+    """How to search. `most`: candidates of a size to begin with; `near`: neighbours of its fastest
+    ones, in a second round if there are any; `for_all`: and each size's fastest at all sizes;
+    `limit` and `timeout`: seconds for a step on the GPU, and to compile a module."""
 
     peers: tuple[str, ...]
     keep: tuple[str, ...] = ()
     most: int = 48
-    refine: bool = True
+    near: int = 20
     for_all: bool = False
     limit: float = 30.0
     timeout: float = 120.0
@@ -136,7 +133,7 @@ def search(
     outcome.left_out = first.left_out
     run = _Run(description, options, results, place, device, save, progress, outcome)
     begin = {shape: [own, *found] for shape, found in first.by_shape.items()}
-    if not options.refine:
+    if not options.near:
         outcome.shapes = run.round("coarse", begin, options.peers)
         return outcome
     coarse = run.round("coarse", begin, ())
@@ -145,7 +142,7 @@ def search(
     for result in coarse:
         names = [own.name, *(timing.name for timing in result.ranked), *everywhere]
         known = [outcome.candidates[name] for name in dict.fromkeys(names)]
-        near, _ = planner.first(_neighbours(result, outcome), NEIGHBOURS)
+        near, _ = planner.first(_neighbours(result, outcome), options.near)
         again[result.shape] = [*known, *(each for each in near if each.name not in names)]
     fine = run.round("fine", again, options.peers)
     outcome.shapes = [_joined(*each) for each in zip(coarse, fine, strict=True)]
