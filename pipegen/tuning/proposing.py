@@ -8,19 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from pipegen.description import KernelDescription
+from pipegen.description import Kernel, KernelDescription
 from pipegen.hardware import HARDWARE
 from pipegen.measuring.shapes import Shape
 from pipegen.planning.defaults import resolve
 from pipegen.tuning.space import Candidate, Values
 from pipegen.vocabulary import DTYPE
 
-CLUSTERS = ((2, 1), (1, 2))
+CLUSTERS = ((1, 1), (2, 1), (1, 2))
 RASTER_GROUPS = (4, 16, 32)
 LARGEST_DEEP_TILE = 128 * 128
 # Split K won on an H200 with 64 x 48 tiles, and was level with 64 x 144; larger tiles lost.
 SPLIT_TILE = 64 * 144
-SPLITS: dict[tuple[int, int], tuple[int, ...]] = {(1, 1): (2, 3, 4, 8), (2, 1): (2, 4)}
+SPLITS = {(1, 1): (2, 3, 4, 8), (2, 1): (2, 4)}
+
+# What is tried earlier has the lower number: see `proposals`.
+SINGLE, SPLIT, DEEPER, CLUSTERED = 0, 2, 3, 5
 
 PING_PONG: Values = (("scheduler.consumers", "ping-pong"),)
 ONE_WARPGROUP: Values = (("role.consumer.warpgroups", 1),)
@@ -29,52 +32,58 @@ ONE_WARPGROUP: Values = (("role.consumer.warpgroups", 1),)
 def proposals(
     description: KernelDescription, shape: Shape, tiles: Sequence[tuple[int, int]]
 ) -> list[Values]:
-    """What to try first at a size: every way to run each (M, N) tile, those without a cluster
-    first; for what moves bytes, tiles and rings.
+    """What to try first at a size: every way to run each (M, N) tile; for what moves bytes, tiles
+    and rings.
 
-    Stages, registers and store buffers are what the plan makes of them; `variations` changes them
-    for those that turn out to be fast.
+    In the order of what won on an H200 (docs/tuning.md): all tiles in ping-pong, all by the usual
+    warpgroups, split K where SMs would be without a tile, deeper stages, clusters. Stages,
+    registers and store buffers are what the plan makes of them; `variations` changes them for those
+    that turn out to be fast.
     """
     resolved = resolve(description)
     kernel, bits = resolved.kernel, DTYPE[resolved.dtype.a].bits
     if kernel.op not in ("gemm", "mixed_gemm"):
         return list(_moving(kernel.op))
-    hopper = kernel.backend == "cute" and kernel.arch == "sm_90a"
-    sms = HARDWARE[kernel.arch].sm_count
-    single: list[Values] = []
-    clustered: list[Values] = []
+    found: list[tuple[int, Values]] = []
     for m, n in tiles:
         rows, columns = -(-shape[0] // m), -(-shape[1] // n)
-        for depth, mode in product(_depths(m, n, bits), _modes(m, hopper)):
-            if mode == PING_PONG and kernel.op != "gemm":
+        modes = _modes(kernel, m)
+        for cluster, (late, depth), mode in product(CLUSTERS, _depths(m, n, bits), modes):
+            # A cluster shares what its tiles have in common: it needs that many of them.
+            if rows < cluster[0] or columns < cluster[1]:
                 continue
             tile: Values = (("tile.m", m), ("tile.n", n), ("tile.k", depth))
-            splits = hopper and kernel.op == "gemm" and mode != PING_PONG
-            for cluster in ((1, 1), *CLUSTERS):
-                # A cluster shares what its tiles have in common: it needs that many of them.
-                if rows < cluster[0] or columns < cluster[1]:
-                    continue
-                values = (*tile, ("cluster.shape", cluster), *mode)
-                (single if cluster == (1, 1) else clustered).append(values)
-                if splits and m * n <= SPLIT_TILE:
-                    # Only where SMs would be without a tile.
-                    ways = [w for w in SPLITS.get(cluster, ()) if rows * columns * w <= sms]
-                    single += [(*values, ("scheduler.split_k", way)) for way in ways]
-    return single + clustered
+            values = (*tile, ("cluster.shape", cluster), *mode)
+            tier = SINGLE + late + (mode != PING_PONG) if cluster == (1, 1) else CLUSTERED
+            found.append((tier, values))
+            if mode != PING_PONG and _may_split(kernel, m, n):
+                sms = HARDWARE[kernel.arch].sm_count
+                ways = [way for way in SPLITS.get(cluster, ()) if rows * columns * way <= sms]
+                found += [(SPLIT, (*values, ("scheduler.split_k", way))) for way in ways]
+    return [values for _, values in sorted(found, key=lambda each: each[0])]
 
 
-def _modes(m: int, hopper: bool) -> tuple[Values, ...]:
-    """Who computes a tile of m rows: the usual warpgroups, one, or two that take turns."""
-    if not hopper:
-        return ((),)
-    return {64: (ONE_WARPGROUP, PING_PONG), 128: ((), PING_PONG)}.get(m, ((),))
+def _may_split(kernel: Kernel, m: int, n: int) -> bool:
+    """Whether several CTAs may share a tile's K: small tiles, which exchange little."""
+    able = kernel.op == "gemm" and kernel.backend == "cute" and kernel.arch == "sm_90a"
+    return able and m * n <= SPLIT_TILE
 
 
-def _depths(m: int, n: int, bits: int) -> tuple[int, ...]:
-    """K of a stage: rows of 128 bytes; also of 256 for small tiles, whose stages are soon consumed:
-    on an H200 one warpgroup was faster with these, and ping-pong without."""
+def _modes(kernel: Kernel, m: int) -> tuple[Values, ...]:
+    """Who computes a tile of m rows: two warpgroups that take turns, the usual ones, or one."""
+    if kernel.op != "gemm" or kernel.arch != "sm_90a" or m not in (64, 128):
+        return (ONE_WARPGROUP,) if m == 64 and kernel.backend == "cute" else ((),)
+    if kernel.backend == "cute":
+        return (PING_PONG, ONE_WARPGROUP if m == 64 else ())
+    turns = kernel.backend == "pallas" and kernel.style == "warp-specialized"
+    return (PING_PONG, ()) if turns else ((),)
+
+
+def _depths(m: int, n: int, bits: int) -> tuple[tuple[int, int], ...]:
+    """K of a stage, and how late to try it: rows of 128 bytes; also of 256 for small tiles, whose
+    stages are soon consumed: on an H200 one warpgroup was faster with these."""
     row, double = 128 * 8 // bits, 256 * 8 // bits
-    return (double, row) if m * n <= LARGEST_DEEP_TILE else (row,)
+    return ((0, row), (DEEPER, double)) if m * n <= LARGEST_DEEP_TILE else ((0, row),)
 
 
 def _moving(op: str) -> Iterator[Values]:
