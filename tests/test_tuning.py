@@ -303,7 +303,7 @@ def test_without_refining_there_is_one_round(found_by):
 def test_fewer_candidates_are_compiled(found_by):
     outcome, _ = found_by(Results(), near=0, most=5)
     assert {len(result.shares) for result in outcome.shapes} == {6}  # and the description
-    assert len(outcome.candidates) == 11
+    assert set(outcome.candidates) == {n for result in outcome.shapes for n in result.shares}
     assert outcome.left_out > 0
 
 
@@ -582,5 +582,5 @@ def test_the_committed_search_is_one_that_a_search_goes_on_from():
     results = read_results(ROOT / "benchmarks" / "tune_gemm_sm90_bf16.json")
     shapes = {tuple(entry["shape"]) for entry in results.entries.values()}
     assert shapes == set(load_list("bar").shapes)
-    digest = description_digest(load_description(GEMM))
+    digest = description_digest(load_description(ROOT / "benchmarks" / "gemm.toml"))
     assert all(key.startswith(f"{digest} | NVIDIA H200 | ") for key in results.entries)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan of the Pallas (Mosaic GPU) Hopper GEMM in ping-pong: two consumer warpgroups take turns, with
-an output tile each; one ring with barriers of its own feeds both."""
+"""Plan of the Pallas (Mosaic GPU) Hopper GEMM in ping-pong: two warpgroups take turns, each with an
+output tile of its own; one ring with barriers of its own feeds both."""
 
 from typing import Any
 

@@ -88,6 +88,16 @@ def _pallas(description: KernelDescription, warpgroups: int) -> Iterator[Problem
     """Rows and columns of each consumer warpgroup; three share a tile by its rows or columns."""
     m, n = description.tile.m or 0, description.tile.n or 0
     split = description.role["consumer"].split
+    turns = takes_turns(description)
+    if split is not None and turns:
+        yield Problem(
+            "in ping-pong each consumer warpgroup has a tile to itself",
+            "role.consumer.split",
+            split,
+            'no value, or consumers = "cooperative"',
+            "leave the key out",
+        )
+        split = None
     if split is not None and warpgroups == 1:
         yield Problem(
             "one consumer warpgroup has the tile to itself",
@@ -105,7 +115,7 @@ def _pallas(description: KernelDescription, warpgroups: int) -> Iterator[Problem
     rows = SPLIT_N_ROWS if split == "n" else sizes_m(warpgroups)
     if m not in rows:
         why = f"wgmma computes 64 rows for each of {each}, once or twice"
-        if takes_turns(description):
+        if turns:
             why = IN_TURN
         if split == "n":
             why = f"wgmma computes 64 rows at a time, and {each} share the tile by its columns"
