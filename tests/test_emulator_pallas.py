@@ -52,8 +52,8 @@ RIGHT = {
         "pallas_custom_sm100_multiply_twice",
     ),
 }
-# What is broken -> (module, [text, what takes its place, ...], sizes or the module's own, the finding's
-# code, words of it).
+# What is broken -> (module, [text, what takes its place, ...], sizes or the module's own, the code
+# of the finding, words of it).
 BROKEN = {
     "sm_90a": {
         "the store is not published": (

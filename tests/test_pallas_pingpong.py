@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Pallas GEMM in ping-pong: its numbers by hand, what it refuses, and what its text states.
 
-Its protocol is tried by the interpreter (test_interpreted.py), and by the emulator, which also finds
+Its protocol is tried by the interpreter (test_interpreted.py) and by the emulator, which also finds
 it broken in three ways (test_emulator_pallas.py).
 """
 
@@ -61,6 +61,8 @@ def test_the_default_plan():
 def test_the_table_names_the_template():
     said = select("tma", "wgmma", "sm_90a", "pallas").status_text
     assert "pallas/gemm_sm90_warp_specialized.py.j2" in said
+    # Its ring is of no class of the table: the barriers are declared by hand.
+    assert "pallas/gemm_sm90_pingpong.py.j2" not in said
 
 
 @settings(max_examples=150)
