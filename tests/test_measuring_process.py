@@ -2,6 +2,8 @@
 """The measuring process itself, with NumPy in torch's place: it checks, times, and dies."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -204,3 +206,46 @@ def test_tune_from_end_to_end(numpy_gpu, tmp_path, monkeypatch):
     assert f"m = {best['tile.m']}" in text
     again = CliRunner().invoke(main, [*words[:-1], "--format", "json"])
     assert again.exit_code == 0, again.output
+
+
+TOGETHER = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+import fake_torch
+sys.modules["torch"] = fake_torch.fake()
+from pipegen.measuring import worker
+
+both = threading.Barrier(2, timeout=30)  # passes only if two compile at one time
+
+class Kernel:
+    pallas = True
+    def compile_for(self, operands):
+        both.wait()
+
+class Refused(Kernel):
+    def compile_for(self, operands):
+        both.wait()
+        raise ValueError("ptxas says no")
+
+class Compiled(Kernel):
+    pallas = False
+    def compile_for(self, operands):
+        raise AssertionError("a CuTe module was compiled before")
+
+worker._compile_together([Kernel(), Refused(), Compiled()], [])
+print("both")
+"""
+
+
+def test_what_jax_compiles_for_a_size_is_compiled_together():
+    """Each that ends is a sign of life; one that fails is left to the check, which names it."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOGETHER, str(HERE)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(HERE.parent)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ['@ {"at": "compile", "name": ""}'] * 2 + ["both"]
