@@ -72,8 +72,8 @@ def closing_lines(outcome: Outcome, peers: Sequence[str]) -> list[str]:
     if ranking:
         best = ranking[0]
         lines.append(
-            f"best for all sizes: {short(outcome, best.name)}, {best.share:.3f} of each size's "
-            f"fastest, least {best.least:.3f}"
+            f"best of the {len(ranking)} timed at every size: {short(outcome, best.name)}, "
+            f"{best.share:.3f} of each size's fastest, least {best.least:.3f}"
         )
         own = next((each for each in ranking if each.name == outcome.described), None)
         if own is not None:
