@@ -553,7 +553,7 @@ def test_the_shown_table_and_lines(found_by):
     assert outcome.shapes[0].ranked[0].name.removeprefix("k__") in shown
     lines = "\n".join(closing_lines(outcome, ["cublas"]))
     assert "cublas: geometric mean" in lines
-    assert "best for all sizes" in lines
+    assert "timed at every size" in lines
     assert "the description as it stands" in lines
     assert "OUT " in lines
     data = json.loads(json.dumps(as_data(outcome, ["cublas"])))
