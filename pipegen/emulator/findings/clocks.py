@@ -2,9 +2,9 @@
 """Vector clocks: what has happened before what, for warps and for asynchronous work.
 
 An agent is anything that accesses memory on its own: a warp (its lanes are taken as one agent, so
-a race between lanes of one warp is not seen), a warp's cp.async copies, its bulk stores, its
-accesses to tensor memory, a warpgroup's wgmma, a CTA's tcgen05 queue, and an mbarrier, which
-stands for the copies that complete on it. An access is (agent, epoch). It has happened before a
+a race between lanes of one warp is not seen), a warp's cp.async copies, the reads and the writes of
+its bulk stores, its loads and its stores of tensor memory, a warpgroup's wgmma, a CTA's tcgen05
+queue, and an mbarrier, which stands for the copies that complete on it. An access is (agent, epoch). It has happened before a
 point of a warp if the warp's clock holds that epoch of that agent.
 
 A clock has two rows. GENERIC: what a plain access of this warp may rely on. ASYNC: what an
@@ -18,6 +18,7 @@ import numpy as np
 from pipegen.emulator.machine.values import Array
 
 GENERIC, ASYNC = 0, 1
+PER_WARP = 6  # agents that each warp has
 NEVER = 0
 
 
@@ -27,7 +28,7 @@ class Agents:
     def __init__(self, ctas: int, warps: int, barriers: int) -> None:
         total = ctas * warps
         self.warps = total
-        self._per_warp = 4 * total
+        self._per_warp = PER_WARP * total
         self._groups = -(-warps // 4)
         self._barriers = self._per_warp + ctas * self._groups + ctas
         self._next = self._barriers
@@ -39,12 +40,20 @@ class Agents:
         return self.warps + warp
 
     def stores(self, warp: int) -> int:
-        """The bulk stores of a warp."""
+        """The bulk stores of a warp, as far as they read shared memory."""
         return 2 * self.warps + warp
 
-    def tensor_accesses(self, warp: int) -> int:
-        """The tcgen05.ld and tcgen05.st of a warp."""
+    def tensor_loads(self, warp: int) -> int:
+        """The tcgen05.ld of a warp."""
         return 3 * self.warps + warp
+
+    def tensor_stores(self, warp: int) -> int:
+        """The tcgen05.st of a warp."""
+        return 4 * self.warps + warp
+
+    def global_writes(self, warp: int) -> int:
+        """The bulk stores of a warp, as far as they write global memory."""
+        return 5 * self.warps + warp
 
     def group(self, cta: int, group: int) -> int:
         """The wgmma of a warpgroup."""

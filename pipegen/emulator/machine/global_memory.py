@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.launch import Buffer
 from pipegen.emulator.machine.values import (
     UINT,
@@ -89,6 +90,8 @@ def load_global(w: "Warp", address: Value, size: int, n: int, mask: int, at: int
     if found is None:
         return _load_slowly(w, address, size, n, mask, at)
     region, active = found
+    by = w.agent, int(w.clock[GENERIC, w.agent])
+    w.machine.note_read(w, region, active, size * n, by, at)
     view = region.views.get(size)
     if view is None:
         return _load_slowly(w, address, size, n, mask, at)

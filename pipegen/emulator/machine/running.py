@@ -18,7 +18,7 @@ import numpy as np
 from pipegen.emulator.findings import Finding
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.deadlock import deadlock
-from pipegen.emulator.findings.global_writes import GlobalWrites, Write
+from pipegen.emulator.findings.global_accesses import Access, Box, GlobalAccesses
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import clusters, endings
 from pipegen.emulator.machine.async_copies import Operation
@@ -133,7 +133,7 @@ class Machine(Reporter):
         self.counts: dict[int, int] = {}
         self.launched = 0
         self._tensors: dict[tuple[int, bool], Tensor] = {}
-        self._writers: dict[int, GlobalWrites] = {}
+        self._accesses: dict[int, GlobalAccesses] = {}
         self._stopped = False
 
     def _pack_parameters(self) -> bytes:
@@ -352,33 +352,60 @@ class Machine(Reporter):
         return found
 
     def wrote(self, w: Warp, region: Region, address: Any, bytes_: int, at: int) -> None:
-        """Note a write of `bytes_` bytes at each address of global memory."""
-        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
-        writes = self._writes_of(region)
-        self._note(w, writes, writes.entries, start, at)
+        """Note a warp's write of `bytes_` bytes at each address of global memory."""
+        self.note_write(w, region, address, bytes_, (w.agent, int(w.clock[GENERIC, w.agent])), at)
 
-    def wrote_box(self, w: Warp, tensor: Tensor, where: Any, at: int) -> None:
-        """Note a write of a box of a tensor."""
+    def note_write(
+        self, w: Warp, region: Region, address: Any, bytes_: int, by: tuple[int, int], at: int
+    ) -> None:
+        """Note a write by an agent in an epoch: `by`."""
+        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
+        self._note(w, region, None, start, by, at, True)
+
+    def note_read(
+        self, w: Warp, region: Region, address: Any, bytes_: int, by: tuple[int, int], at: int
+    ) -> None:
+        """Note a read of global memory."""
+        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
+        self._note(w, region, None, start, by, at, False)
+
+    def note_box(
+        self, w: Warp, tensor: Tensor, where: Any, by: tuple[int, int], at: int, writes: bool
+    ) -> None:
+        """Note an access to a box of a tensor."""
         start = tensor.map.address
         region = self.memory.find(start, start + tensor.extent)
         if region is not None:
-            writes = self._writes_of(region)
-            view = writes.box(start - region.start, tensor.sizes, tensor.strides)
-            self._note(w, writes, view, where, at)
+            box = Box(start - region.start, tensor.sizes, tensor.strides)
+            self._note(w, region, box, where, by, at, writes)
 
-    def _writes_of(self, region: Region) -> GlobalWrites:
-        found = self._writers.get(region.start)
-        if found is None:
-            found = self._writers[region.start] = GlobalWrites(region.end - region.start)
-        return found
+    def _note(
+        self,
+        w: Warp,
+        region: Region,
+        box: Box | None,
+        where: Any,
+        by: tuple[int, int],
+        at: int,
+        writes: bool,
+    ) -> None:
+        accesses = self._accesses.get(region.start)
+        if accesses is None:
+            accesses = self._accesses[region.start] = GlobalAccesses(region.end - region.start)
+        access = Access(w.cluster.number, *by, at)
+        if not writes:
+            self._tell(w, accesses.read(box, where, access), at, "reads", "written")
+            return
+        written, read = accesses.write(box, where, access)
+        self._tell(w, written, at, "writes", "written")
+        self._tell(w, read, at, "writes", "read")
 
-    def _note(self, w: Warp, writes: GlobalWrites, view: Any, where: Any, at: int) -> None:
-        epoch = int(w.clock[GENERIC, w.agent])
-        write = Write(w.cluster.number, w.agent, epoch, at)
-        for earlier in writes.note(view, where, write):
-            if earlier.cluster != w.cluster.number:
-                ordered = self.program.has_atomics
-            else:
-                ordered = w.clock[GENERIC, earlier.agent] >= earlier.epoch
-            if not ordered:
-                self.race_of_writes(w, earlier, at)
+    def _tell(self, w: Warp, earlier: list[Access], at: int, does: str, did: str) -> None:
+        for each in earlier:
+            inside = each.cluster == w.cluster.number
+            if inside and w.clock[GENERIC, each.agent] >= each.epoch:
+                continue
+            # A flag may order what is read, and whatever different clusters do.
+            both_write = (does, did) == ("writes", "written")
+            if not self.program.has_flags or (inside and both_write):
+                self.race_in_global(w, each, at, does, did)

@@ -149,7 +149,8 @@ class Warp:
         self.copies_open: list[Any] = []
         self.copy_epoch = 0
         self.tensor_stores: list[Any] = []
-        self.tensor_epoch = 0
+        self.loaded_epoch = 0  # of the tcgen05.ld that have been waited for
+        self.stored_epoch = 0  # of the tcgen05.st
         # Of each column of tensor memory: this warp's epoch when it last loaded it.
         self.tensor_loads: Array = np.zeros(TMEM_COLUMNS, np.int64)
         self.cluster_arrived = False
