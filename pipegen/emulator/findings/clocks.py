@@ -4,8 +4,8 @@
 An agent is anything that accesses memory on its own: a warp (its lanes are taken as one agent, so
 a race between lanes of one warp is not seen), a warp's cp.async copies, the reads and the writes of
 its bulk stores, its loads and its stores of tensor memory, a warpgroup's wgmma, a CTA's tcgen05
-queue, and an mbarrier, which stands for the copies that complete on it. An access is (agent, epoch). It has happened before a
-point of a warp if the warp's clock holds that epoch of that agent.
+queue, and an mbarrier, which stands for the copies that complete on it. An access is (agent,
+epoch). It has happened before a point of a warp if the warp's clock holds that epoch of that agent.
 
 A clock has two rows. GENERIC: what a plain access of this warp may rely on. ASYNC: what an
 asynchronous operation that this warp issues may rely on of generic writes, which is what the warp

@@ -48,8 +48,8 @@ class Program:
     `names` and `instructions` are by instruction number; `lengths` counts the instructions of each
     block; `variables` maps shared variables to offsets; `barriers` is how many mbarriers a CTA may
     have before their clocks are shared; `line_of` maps lines of the Python text to PTX lines;
-    `has_flags`: it may order accesses by what it keeps in global memory; `in_flight`: the first use of an accumulator that
-    is not waited for.
+    `has_flags`: it may order accesses by what it keeps in global memory; `in_flight`: the first use
+    of an accumulator that is not waited for.
     """
 
     kernel: Kernel
