@@ -126,6 +126,11 @@ def test_two_clusters_have_nothing_that_orders_a_read_after_a_write():
 
 
 ZEROS = "tcgen05.st.sync.aligned.32x32b.x64.b32 [%r23], {" + ", ".join(["%r1"] * 64) + "};"
+HALF = (
+    "add.s32 %r24, %r23, 1048576; tcgen05.st.sync.aligned.16x128b.x4.b32 [{at}], {{"
+    + ", ".join(["%r1"] * 8)
+    + "}};"
+)
 LOADED = "tcgen05.wait::ld.sync.aligned;"
 STORED = "tcgen05.wait::st.sync.aligned;"
 
@@ -139,6 +144,9 @@ STORED = "tcgen05.wait::st.sync.aligned;"
         (LOADED + ZEROS + STORED + ZEROS + STORED, set()),
         (LOADED + ZEROS + ZEROS + STORED, {"race"}),
         (LOADED + ZEROS + LOADED + ZEROS + STORED, {"race"}),
+        # Half of the lanes each: the two do not touch each other's.
+        (LOADED + HALF.format(at="%r23") + HALF.format(at="%r24") + STORED, set()),
+        (LOADED + HALF.format(at="%r24") + HALF.format(at="%r24") + STORED, {"race"}),
     ],
 )
 def test_a_warps_own_accesses_of_tensor_memory(operands, after_load, expected):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
+from pipegen.emulator.findings.shadow import ALL_BYTES
 from pipegen.emulator.machine import shared_memory
 from pipegen.emulator.machine.addresses import TMEM_COLUMNS
 from pipegen.emulator.machine.async_copies import Operation
@@ -219,6 +220,13 @@ def place_of(w: "Warp", address: Value, shape: str, count: int, mask: int) -> tu
     return (lane + rows).astype(np.int64), columns.astype(np.int64)
 
 
+def _half(w: "Warp", address: Value, shape: str, mask: int) -> int:
+    """Which lanes of a granule an access touches, as a mask of two lanes a bit."""
+    if _SHAPES[shape][1] == 1:
+        return ALL_BYTES
+    return 0xFF00 if _first(w, address, mask)[0] % 32 >= 16 else 0x00FF
+
+
 def _span(quarter: int, columns: slice) -> slice:
     """The granules of columns in a warp's quarter of the lanes."""
     return slice(quarter * TMEM_COLUMNS + columns.start, quarter * TMEM_COLUMNS + columns.stop)
@@ -243,7 +251,8 @@ def touch(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int)
         return False
     agent = w.cluster.agents.tensor_loads(w.global_id)
     span = _span(w.number % 4, columns)
-    conflict = w.cta.tmem_shadow.read(span, agent, w.loaded_epoch + 1, w.clock, at)
+    half = _half(w, address, shape, mask)
+    conflict = w.cta.tmem_shadow.read(span, agent, w.loaded_epoch + 1, w.clock, at, bytes_=half)
     if conflict:
         w.machine.race(w, w.cta, conflict, at, "loads", tensor=True)
     w.tensor_loads[columns] = w.clock[GENERIC, w.agent]
@@ -261,7 +270,13 @@ def store(
     cta, agent = w.cta, w.cluster.agents.tensor_stores(w.global_id)
     span = _span(w.number % 4, columns)
     conflict = cta.tmem_shadow.write(
-        span, agent, w.stored_epoch + 1, w.clock, at, asynchronous=True
+        span,
+        agent,
+        w.stored_epoch + 1,
+        w.clock,
+        at,
+        bytes_=_half(w, address, shape, mask),
+        asynchronous=True,
     )
     if conflict:
         w.machine.race(w, cta, conflict, at, "stores to", tensor=True)
