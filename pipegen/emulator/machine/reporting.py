@@ -104,7 +104,10 @@ class Reporter:
 
     def _only_wait_is_missing(self, w: "Warp", conflict: Conflict) -> bool:
         """Whether w knows of what a warp did after its tcgen05.ld, and only not that it ended."""
-        warp = w.cluster.warps[conflict.agent % w.cluster.agents.warps]
+        agents = w.cluster.agents
+        warp = w.cluster.warps[conflict.agent % agents.warps]
+        if conflict.agent != agents.tensor_loads(warp.global_id):
+            return False
         loaded = warp.tensor_loads[conflict.granule % TMEM_COLUMNS]
         return bool(loaded and w.clock[GENERIC, warp.agent] >= loaded)
 

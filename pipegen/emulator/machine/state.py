@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Agents
+from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Agents, Issued
 from pipegen.emulator.findings.shadow import Shadow
 from pipegen.emulator.machine.addresses import (
     GRANULE,
@@ -52,6 +52,7 @@ class Cluster:
         self.barrier_ended: Array = np.zeros(self.agents.count, np.int64)
         self.barrier_ended_seen = self.barrier_ended
         self.running = len(self.warps)
+        self.tensor_issuers: list[Warp] = []  # that have issued a tcgen05.mma or .cp
 
 
 class Cta:
@@ -83,7 +84,6 @@ class Cta:
         self._tmem: Array | None = None
         self._tmem_shadow: Shadow | None = None
         self.tensor_queue: deque[Any] = deque()
-        self.tensor_epoch = 0
         self.groups: dict[int, Any] = {}
         # Agent -> (epoch, at, warp): what others wrote here or signalled, and what they read.
         self.remote: dict[int, tuple[int, int, int]] = {}
@@ -151,6 +151,7 @@ class Warp:
         self.tensor_stores: list[Any] = []
         self.loaded_epoch = 0  # of the tcgen05.ld that have been waited for
         self.stored_epoch = 0  # of the tcgen05.st
+        self.tensor_issued = Issued()
         # Of each column of tensor memory: this warp's epoch when it last loaded it.
         self.tensor_loads: Array = np.zeros(TMEM_COLUMNS, np.int64)
         self.cluster_arrived = False

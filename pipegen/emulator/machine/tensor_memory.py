@@ -29,7 +29,7 @@ _SHAPES = {"32x32b": (1, 1), "16x128b": (2, 4), "16x256b": (4, 8)}
 
 @emits("tcgen05")
 def _tensor(c: Emitter, i: Instruction) -> None:
-    from pipegen.emulator.machine import tensor_cores
+    from pipegen.emulator.machine import tensor_core_copies, tensor_cores
 
     what = i.parts[1]
     if what == "alloc":
@@ -53,6 +53,8 @@ def _tensor(c: Emitter, i: Instruction) -> None:
         return  # the mbarriers that order tcgen05 operations are modelled; this fence is not
     elif what in ("mma", "commit"):
         tensor_cores.emit(c, i)
+    elif what == "cp":
+        tensor_core_copies.emit(c, i)
     else:
         raise c.unknown("a form of tcgen05 that the emulator does not know")
 
