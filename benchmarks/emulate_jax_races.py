@@ -17,10 +17,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 import unittest
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -200,6 +200,7 @@ def main() -> int:
     parser.add_argument("--commit", help="its commit, where it is no git repository")
     parser.add_argument("--only", default="", help="tests whose name has this")
     parser.add_argument("--schedules", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--limit", type=float, default=900, help="seconds a test may take")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
@@ -212,21 +213,19 @@ def main() -> int:
     if arguments.jax is None:
         parser.error("--jax CHECKOUT is missing: a clone of JAX, whose tests are run")
     arguments.commit = arguments.commit or commit_of(arguments.jax)
-    cases: list[Told] = []
+    wanted: list[tuple[Path, str]] = []
     for file in jax_races.FILES:
         path = arguments.jax / jax_races.TESTS / file.name
         if not path.is_file():
             parser.error(f"{path}: no such file; --jax must name a clone of JAX")
-        for test in methods(path):
-            if arguments.only not in test:
-                continue
-            started = time.monotonic()
-            told = in_a_process(path, test, arguments)
+        wanted += [(path, test) for test in methods(path) if arguments.only in test]
+    cases: list[Told] = []
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for told in pool.map(lambda each: in_a_process(*each, arguments), wanted):
             cases += told
             for each in grouped(told):
                 found = ", ".join(each.get("findings", [])) or each.get("said", "")
-                print(each["status"], len(each["cases"]), test, found, flush=True)
-            print(f"    {time.monotonic() - started:.0f} s", flush=True)
+                print(each["status"], len(each["cases"]), each["test"], found, flush=True)
     made = report(arguments, cases)
     print(", ".join(f"{count} {status}" for status, count in made["counts"].items()))
     if arguments.json is not None:

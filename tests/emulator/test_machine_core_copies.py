@@ -102,7 +102,7 @@ def test_columns_that_are_not_allocated():
 
 @pytest.mark.parametrize("shape", ["64x128b.warpx2::02_13", "4x256b", "128x256b.b8x16.b6x16_p32"])
 def test_other_forms_are_refused_by_name(shape):
-    with pytest.raises(PtxError, match="a form of tcgen05.cp that the emulator does not know"):
+    with pytest.raises(PtxError, match=r"a form of tcgen05\.cp that the emulator does not know"):
         runs(copying(shape))
 
 
