@@ -104,8 +104,10 @@ def told(tmp_path_factory) -> dict[str, object]:
         (tests / name).write_text(text, "utf-8")
     written = folder / "told.json"
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--jax", str(folder), "--commit", "ours"]
-        + ["--schedules", "2", "--json", str(written)],
+        [
+            *(sys.executable, str(SCRIPT), "--jax", str(folder), "--commit", "ours"),
+            *("--schedules", "2", "--json", str(written)),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -19,6 +19,7 @@ from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine.addresses import SMEM_BASE
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.global_memory import outside
+from pipegen.emulator.machine.global_order import note_read, note_write
 from pipegen.emulator.machine.shared_memory import granules, shared_cta
 from pipegen.emulator.machine.values import Value, array_of, by_lane, lane_list, lanes, uniform
 from pipegen.emulator.ptx.ir import Instruction
@@ -130,7 +131,7 @@ def _note_copy(
         first = starts[counts == count]
         region = w.machine.memory.find(int(first.min()), int(first.max()) + count)
         if region is not None:
-            w.machine.note_read(w, region, first, count, by, at)
+            note_read(w, region, first, count, by, at)
 
 
 def _copy_lanes(
@@ -316,7 +317,7 @@ def load_bulk(
             w.signals(reached, barrier.agent, barrier.phase + 1, at)
         region = w.machine.memory.find(start, start + bytes_) if from_global else None
         if region is not None:
-            w.machine.note_read(w, region, start, bytes_, (barrier.agent, barrier.phase + 1), at)
+            note_read(w, region, start, bytes_, (barrier.agent, barrier.phase + 1), at)
         deliver = functools.partial(
             _deliver_bulk, w, cta, offset, start, bytes_, barrier, from_global, at
         )
@@ -361,7 +362,7 @@ def store_bulk(w: "Warp", target: Value, source: Value, size: Value, mask: int, 
         store_operation(w, span, at, functools.partial(_write_bulk, w, to, offset, bytes_, at))
         region = w.machine.memory.find(to, to + bytes_)
         if region is not None:
-            w.machine.note_write(w, region, to, bytes_, writes_of(w), at)
+            note_write(w, region, to, bytes_, writes_of(w), at)
 
 
 def _write_bulk(w: "Warp", to: int, offset: int, bytes_: int, at: int) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.launch import Buffer
+from pipegen.emulator.machine.global_order import by_threads, note_read, note_write
 from pipegen.emulator.machine.values import (
     UINT,
     WARP,
@@ -90,8 +90,7 @@ def load_global(w: "Warp", address: Value, size: int, n: int, mask: int, at: int
     if found is None:
         return _load_slowly(w, address, size, n, mask, at)
     region, active = found
-    by = w.agent, int(w.clock[GENERIC, w.agent])
-    w.machine.note_read(w, region, active, size * n, by, at)
+    note_read(w, region, active, size * n, by_threads(w), at)
     view = region.views.get(size)
     if view is None:
         return _load_slowly(w, address, size, n, mask, at)
@@ -128,7 +127,7 @@ def store_global(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     region, active = found
     start = (active - region.start) // size
     kind = UINT[8 * size]
-    w.machine.wrote(w, region, active, size * n, at)
+    note_write(w, region, active, size * n, by_threads(w), at)
     if type(start) is int:
         last = mask.bit_length() - 1
         for k, value in enumerate(data):
@@ -158,7 +157,7 @@ def touch_global(w: "Warp", address: Value, bytes_: int, mask: int, at: int) -> 
     """Note a store whose data is left out."""
     found = _checked_global(w, address, bytes_, mask, at)
     if found is not None:
-        w.machine.wrote(w, *found, bytes_, at)
+        note_write(w, *found, bytes_, by_threads(w), at)
         return
     for _, where in each_lane(address, mask):
         if w.machine.memory.find(where, where + bytes_) is None:

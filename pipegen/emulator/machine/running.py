@@ -11,18 +11,15 @@ import operator
 import random
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from pipegen.emulator.findings import Finding
-from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.deadlock import deadlock
-from pipegen.emulator.findings.global_accesses import Access, Box, GlobalAccesses
+from pipegen.emulator.findings.global_accesses import GlobalAccesses
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import clusters, endings
 from pipegen.emulator.machine.async_copies import Operation
-from pipegen.emulator.machine.global_memory import GlobalMemory, Region
+from pipegen.emulator.machine.global_memory import GlobalMemory
 from pipegen.emulator.machine.program import Program, program_of
 from pipegen.emulator.machine.reporting import Reporter
 from pipegen.emulator.machine.shared_memory import DataNeeded
@@ -133,7 +130,7 @@ class Machine(Reporter):
         self.counts: dict[int, int] = {}
         self.launched = 0
         self._tensors: dict[tuple[int, bool], Tensor] = {}
-        self._accesses: dict[int, GlobalAccesses] = {}
+        self.accesses: dict[int, GlobalAccesses] = {}  # of each buffer, by its address
         self._stopped = False
 
     def _pack_parameters(self) -> bytes:
@@ -350,62 +347,3 @@ class Machine(Reporter):
                 raise PtxError("a tensor map describes memory that no buffer holds")
             self._tensors[address, in_parameters] = found
         return found
-
-    def wrote(self, w: Warp, region: Region, address: Any, bytes_: int, at: int) -> None:
-        """Note a warp's write of `bytes_` bytes at each address of global memory."""
-        self.note_write(w, region, address, bytes_, (w.agent, int(w.clock[GENERIC, w.agent])), at)
-
-    def note_write(
-        self, w: Warp, region: Region, address: Any, bytes_: int, by: tuple[int, int], at: int
-    ) -> None:
-        """Note a write by an agent in an epoch: `by`."""
-        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
-        self._note(w, region, None, start, by, at, True)
-
-    def note_read(
-        self, w: Warp, region: Region, address: Any, bytes_: int, by: tuple[int, int], at: int
-    ) -> None:
-        """Note a read of global memory."""
-        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
-        self._note(w, region, None, start, by, at, False)
-
-    def note_box(
-        self, w: Warp, tensor: Tensor, where: Any, by: tuple[int, int], at: int, writes: bool
-    ) -> None:
-        """Note an access to a box of a tensor."""
-        start = tensor.map.address
-        region = self.memory.find(start, start + tensor.extent)
-        if region is not None:
-            box = Box(start - region.start, tensor.sizes, tensor.strides)
-            self._note(w, region, box, where, by, at, writes)
-
-    def _note(
-        self,
-        w: Warp,
-        region: Region,
-        box: Box | None,
-        where: Any,
-        by: tuple[int, int],
-        at: int,
-        writes: bool,
-    ) -> None:
-        accesses = self._accesses.get(region.start)
-        if accesses is None:
-            accesses = self._accesses[region.start] = GlobalAccesses(region.end - region.start)
-        access = Access(w.cluster.number, *by, at)
-        if not writes:
-            self._tell(w, accesses.read(box, where, access), at, "reads", "written")
-            return
-        written, read = accesses.write(box, where, access)
-        self._tell(w, written, at, "writes", "written")
-        self._tell(w, read, at, "writes", "read")
-
-    def _tell(self, w: Warp, earlier: list[Access], at: int, does: str, did: str) -> None:
-        for each in earlier:
-            inside = each.cluster == w.cluster.number
-            if inside and w.clock[GENERIC, each.agent] >= each.epoch:
-                continue
-            # A flag may order what is read, and whatever different clusters do.
-            both_write = (does, did) == ("writes", "written")
-            if not self.program.has_flags or (inside and both_write):
-                self.race_in_global(w, each, at, does, did)

@@ -22,6 +22,7 @@ from pipegen.emulator.machine.addresses import (
 )
 from pipegen.emulator.machine.async_copies import Operation, store_operation, writes_of
 from pipegen.emulator.machine.emitting import Emitter
+from pipegen.emulator.machine.global_order import note_box
 from pipegen.emulator.machine.values import UINT, Array, Value, by_lane, lane_list
 from pipegen.emulator.ptx.ir import Address, Instruction, PtxError, Vector
 
@@ -213,7 +214,7 @@ def _load_one(
     for reached in {cta, barrier.cta} - {w.cta}:
         w.signals(reached, barrier.agent, barrier.phase + 1, at)
     by = barrier.agent, barrier.phase + 1
-    w.machine.note_box(w, tensor, tensor.overlap(corner)[0], by, at, writes=False)
+    note_box(w, tensor, tensor.overlap(corner)[0], by, at, writes=False)
     w.machine.issue(Operation(lambda: _deliver(w, tensor, corner, cta, offset, barrier, at)))
 
 
@@ -266,7 +267,7 @@ def store(
         span = slice(offset >> 4, (offset + bytes_) >> 4)
         place = tensor, corner, offset
         store_operation(w, span, at, functools.partial(_write, w, *place))
-        w.machine.note_box(w, tensor, tensor.overlap(corner)[0], writes_of(w), at, writes=True)
+        note_box(w, tensor, tensor.overlap(corner)[0], writes_of(w), at, writes=True)
 
 
 def _write(w: "Warp", tensor: Tensor, corner: tuple[int, ...], offset: int) -> None:
