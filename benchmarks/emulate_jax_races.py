@@ -127,7 +127,8 @@ def run_method(path: Path, test: str, schedules: int) -> list[Told]:
     found = []
     for case in jax_races.cases(module, test, answer):
         told = run_case(case.run, file.arch, schedules)
-        found.append({"test": test, "arch": file.arch, "case": case.parameters, **told})
+        of = {"file": file.name, "test": test, "arch": file.arch}
+        found.append({**of, "case": case.parameters, **told})
     return found
 
 
@@ -153,9 +154,11 @@ def in_a_process(path: Path, test: str, arguments: argparse.Namespace) -> list[T
         )
         told: list[Told] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return [{"test": test, "status": "no end", "said": f"in {arguments.limit:.0f} s"}]
+        said = f"in {arguments.limit:.0f} s"
+        return [{"file": path.name, "test": test, "status": "no end", "said": said}]
     except (IndexError, ValueError):
-        return [{"test": test, "status": "no end", "said": " ".join(done.stderr[-300:].split())}]
+        said = " ".join(done.stderr[-300:].split())
+        return [{"file": path.name, "test": test, "status": "no end", "said": said}]
     return told
 
 

@@ -193,3 +193,20 @@ def test_each_disagreement_of_the_figures_has_been_looked_at():
     counts["skipped"] = figures["counts"]["skipped"]
     assert counts == figures["counts"]
     assert len(figures["tests of jax"]) == 40
+
+
+def test_the_page_has_the_figures():
+    figures = json.loads(FIGURES.read_text("utf-8"))
+    page = (ROOT / "docs" / "emulator.md").read_text("utf-8")
+    for name in ("race_detection", "cluster_barrier", "tcgen05_race_detection"):
+        file = f"gpu_pallas_interpret_{name}_test.py"
+        cells = [0, 0, 0, 0]
+        for each in figures["results"]:
+            if each["file"] == file and each["status"] != "no label":
+                agrees = each["status"] == "agrees"
+                column = (0 if each["race"] else 1) if agrees else 2
+                column = 3 if each["status"] == "not compiled" else column
+                cells[column] += len(each["cases"])
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}`, "))
+        assert row.split(" | ", 1)[1] == " | ".join(map(str, cells)) + " |"
+    assert figures["tests of jax"][:7] in page
