@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accesses that nothing orders, of kinds that JAX's labelled race tests have and ours had not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_kernels import launch_of
@@ -158,3 +160,34 @@ def test_a_warps_own_accesses_of_tensor_memory(operands, after_load, expected):
     for sync_only in (False, True):
         result = run(launch, sync_only=sync_only)
         assert {finding.kind for finding in result.findings} == expected
+
+
+STORED_BY_ALL = {
+    "st.global.b32 [%d0], {value};": "global memory",
+    "mov.b32 %r6, smem; st.shared.b32 [%r6], {value};": "SMEM",
+}
+
+
+@pytest.mark.parametrize("store", STORED_BY_ALL)
+@pytest.mark.parametrize(
+    ("value", "threads", "races"),
+    [
+        ("7", 128, False),  # each thread of a warpgroup stores what all of them have
+        ("%r5", 128, True),  # its warps have different numbers
+        ("7", 256, True),  # two warpgroups are two threads to those who write for warpgroups
+    ],
+)
+def test_a_warpgroup_may_store_one_value_four_times(store, value, threads, races):
+    body = "mov.u32 %r1, %tid.x; shr.u32 %r5, %r1, 5;" + store.format(value=value)
+    found = kinds_of(body, threads=threads)
+    assert (("race",) in found) == races
+    assert set(found) <= {(), ("race",)}
+
+
+@pytest.mark.parametrize("store", STORED_BY_ALL)
+def test_without_data_only_mosaic_gpus_scalars_are_taken_to_be_equal(store):
+    body = store.format(value="7")
+    launch = launch_of(body, np.zeros(4, np.uint32), threads=128)
+    by_mosaic = replace(launch, by_mosaic=True)
+    assert {f.kind for f in run(launch, sync_only=True).findings} == {"race"}
+    assert run(by_mosaic, sync_only=True).findings == ()

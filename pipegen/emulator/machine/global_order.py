@@ -5,6 +5,7 @@ PTX ISA, chapter "Memory Consistency Model": causality order, and section "Async
 access is by an agent in an epoch (`by`), which others know of as of those of shared memory.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +26,17 @@ def by_threads(w: "Warp") -> By:
     return w.agent, int(w.clock[GENERIC, w.agent])
 
 
-def note_write(w: "Warp", region: "Region", address: Any, bytes_: int, by: By, at: int) -> None:
-    """Note a write of `bytes_` bytes at each address."""
-    _note(w, region, None, _bytes_at(region, address, bytes_), by, at, True)
+def note_write(
+    w: "Warp",
+    region: "Region",
+    address: Any,
+    bytes_: int,
+    by: By,
+    at: int,
+    repeats: Callable[[], bool] = lambda: False,
+) -> None:
+    """Note a write of `bytes_` bytes at each address. `repeats`: whether it changes nothing."""
+    _note(w, region, None, _bytes_at(region, address, bytes_), by, at, True, repeats)
 
 
 def note_read(w: "Warp", region: "Region", address: Any, bytes_: int, by: By, at: int) -> None:
@@ -49,7 +58,14 @@ def _bytes_at(region: "Region", address: Any, bytes_: int) -> Any:
 
 
 def _note(
-    w: "Warp", region: "Region", box: Box | None, where: Any, by: By, at: int, writes: bool
+    w: "Warp",
+    region: "Region",
+    box: Box | None,
+    where: Any,
+    by: By,
+    at: int,
+    writes: bool,
+    repeats: Callable[[], bool] = lambda: False,
 ) -> None:
     accesses = w.machine.accesses.get(region.start)
     if accesses is None:
@@ -59,8 +75,15 @@ def _note(
         _tell(w, accesses.read(box, where, access), at, "reads", "written")
         return
     written, read = accesses.write(box, where, access)
-    _tell(w, written, at, "writes", "written")
+    others = [each for each in written if not _is_repeated(w, each, at)]
+    if len(others) < len(written) and not repeats():
+        others = written
+    _tell(w, others, at, "writes", "written")
     _tell(w, read, at, "writes", "read")
+
+
+def _is_repeated(w: "Warp", earlier: Access, at: int) -> bool:
+    return earlier.cluster == w.cluster.number and w.repeats(earlier.agent, at, earlier.at)
 
 
 def _tell(w: "Warp", earlier: list[Access], at: int, does: str, did: str) -> None:

@@ -171,6 +171,17 @@ class Warp:
         np.maximum(self.clock[ASYNC], self.clock[GENERIC], out=self.clock[ASYNC])
         self.clock[GENERIC, self.agent] += 1
 
+    def repeats(self, agent: int, at: int, earlier: int) -> bool:
+        """Whether a write at `at` is the one at `earlier` again, by a warp of the same warpgroup.
+
+        Compilers let each thread of a warpgroup store a value that all of them have: where the
+        memory does not change, it is no matter which comes last.
+        """
+        warps = self.cluster.warps_per_cta
+        group, mine = (divmod(n, warps) for n in (agent, self.agent))
+        same_group = (group[0], group[1] // 4) == (mine[0], mine[1] // 4)
+        return at == earlier and agent < self.cluster.agents.warps and same_group
+
     def park(self) -> None:
         """Do not run again until someone wakes this warp."""
         self.parked = True
