@@ -99,8 +99,9 @@ def told(tmp_path_factory) -> dict[str, object]:
         f"gpu_pallas_interpret_{name}_test.py"
         for name in ("race_detection", "cluster_barrier", "tcgen05_race_detection")
     ]
+    names.append("gpu_pallas_interpret_test.py")
     empty = "import jax\n"
-    for name, text in zip(names, (TESTS, empty, empty), strict=True):
+    for name, text in zip(names, (TESTS, empty, empty, empty), strict=True):
         (tests / name).write_text(text, "utf-8")
     written = folder / "told.json"
     done = subprocess.run(

@@ -27,17 +27,23 @@ LANES = 128  # threads of a warpgroup: each gets one element of the narrowest ar
 
 @dataclass(frozen=True)
 class TestFile:
-    """A file of tests. `narrow`: its arrays are too narrow for copies, and are widened."""
+    """A file of tests.
+
+    `widened`: whether its arrays are (as too narrow for copies); with two values the second is for
+    what does not compile with the first. `having`: what the text of a test with a label has.
+    """
 
     name: str
     arch: str
-    narrow: bool
+    widened: tuple[bool, ...]
+    having: str = ""
 
 
 FILES = (
-    TestFile("gpu_pallas_interpret_race_detection_test.py", "sm_90a", True),
-    TestFile("gpu_pallas_interpret_cluster_barrier_test.py", "sm_90a", True),
-    TestFile("gpu_pallas_interpret_tcgen05_race_detection_test.py", "sm_100a", False),
+    TestFile("gpu_pallas_interpret_race_detection_test.py", "sm_90a", (True,)),
+    TestFile("gpu_pallas_interpret_cluster_barrier_test.py", "sm_90a", (True,)),
+    TestFile("gpu_pallas_interpret_tcgen05_race_detection_test.py", "sm_100a", (False,)),
+    TestFile("gpu_pallas_interpret_test.py", "sm_90a", (False, True), "get_races()"),
 )
 
 
@@ -52,13 +58,13 @@ class Answer:
 class Compilable:
     """`plgpu.kernel` for kernels that were written for the interpreter only.
 
-    - Mosaic GPU copies no single elements: with `narrow`, each array gets a last dimension of 128,
+    - Mosaic GPU copies no single elements: with `widened`, each array gets a last dimension of 128,
       along which inputs are repeated, and of which the result is the first. The kernels address
       their arrays by the dimensions that they know, and are not changed.
     - It allocates no scratch in global memory: that becomes a second output.
     """
 
-    narrow: bool
+    widened: bool
     real: Callable[..., Any]
     global_memory: Any
 
@@ -73,12 +79,11 @@ class Compilable:
     ) -> Any:
         import jax
         import jax.numpy as jnp
-        import numpy as np
 
         given = {"out_type": out_type, "scratch_types": scratch_types, **options}
         if body is None:
             return functools.partial(self, **given)
-        wide = (LANES,) if self.narrow else ()
+        wide = (LANES,) if self.widened else ()
         scratch = dict(scratch_types or {})
         in_global = {
             name: kind
@@ -103,13 +108,13 @@ class Compilable:
                 body(*refs[:first], **dict(zip(in_global, refs[first:], strict=True)), **rest)
 
             made = self.real(adapted, out_type=tuple(outputs), scratch_types=others, **options)
-            result = np.asarray(made(*arrays)[0])
+            result = made(*arrays)[0]
             return result[..., 0] if wide else result
 
         return call
 
     def _widened(self, kind: Any) -> Any:
-        if not self.narrow or not hasattr(kind, "memory_space"):
+        if not self.widened or not hasattr(kind, "memory_space"):
             return kind
         return kind.memory_space((*kind.shape, LANES), kind.dtype)
 
@@ -131,8 +136,9 @@ def filling() -> Iterator[None]:
         yield
 
 
-def load(path: Path, narrow: bool, answer: Answer) -> ModuleType:
-    """Import a file of tests; `answer` is what its tests will be told of races."""
+def load(path: Path, answer: Answer) -> tuple[ModuleType, Compilable]:
+    """A file of tests, imported, and the kernels' wrapper in it; `answer` is what its tests will be
+    told of races. ValueError for a file that has nothing of race tests."""
     import absl.flags
     from jax.experimental.pallas import mosaic_gpu as plgpu
 
@@ -153,14 +159,14 @@ def load(path: Path, narrow: bool, answer: Answer) -> ModuleType:
         raise ValueError(f"{path} imports no {', '.join(missing)}: it is no file of race tests")
     callbacks = types.SimpleNamespace(reset_gpu_interpret_mode_state=lambda: None)
     races = types.SimpleNamespace(races_found=answer)
-    compilable = Compilable(narrow, plgpu.kernel, plgpu.GMEM)
+    compilable = Compilable(False, plgpu.kernel, plgpu.GMEM)
     replaced: dict[str, Any] = {
         "mosaic_interpret": types.SimpleNamespace(get_races=lambda: races, gpu_callbacks=callbacks),
         "InterpretParams": lambda **options: False,
         "plgpu": types.SimpleNamespace(**{**vars(plgpu), "kernel": compilable}),
     }
     vars(module).update(replaced)
-    return module
+    return module, compilable
 
 
 @dataclass
