@@ -4,9 +4,9 @@
 # (test, status) -> the reason.
 _REASONS = {
     ("test_wait_for_barrier_twice", "false alarm"): (
-        "Each warp of a warpgroup stores 1, 2 and 3 to one place, and between them no warp waits for "
-        "another: one may store 2 before another stores 1. JAX takes the warpgroup as one thread. "
-        "The last number is 3 in any case."
+        "Each warp of a warpgroup stores 1, 2 and 3 to one place, and between them no warp waits "
+        "for another: one may store 2 before another stores 1. JAX takes the warpgroup as one "
+        "thread. The last number is 3 in any case."
     ),
     ("test_race_in_sync_copy_smem_to_gmem_in_cluster", "missed"): (
         "Two CTAs store to one place what they read from shared memory that nothing wrote. Such a "
