@@ -36,8 +36,8 @@ class Box:
 class GlobalAccesses:
     """The last write and the last read of each byte of one buffer.
 
-    `where` is an array of byte numbers; with a box it is an index of the box's elements, of which
-    the first byte stands for all.
+    `where` is an array of byte numbers, or a function that makes it when it is needed; with a box
+    it is an index of the box's elements, of which the first byte stands for all.
     """
 
     def __init__(self, bytes_: int) -> None:
@@ -54,6 +54,7 @@ class GlobalAccesses:
         if self._writer is None:
             self._unplaced.append((box, where, number))
             return []
+        where = where() if callable(where) else where
         self._place(box, where, number)
         return self._at(self._writer, box, where)
 
@@ -61,8 +62,8 @@ class GlobalAccesses:
         """Note a write; the earlier writes and the earlier reads in its place."""
         if self._writer is None:
             self._writer = np.zeros(self._bytes, np.int32)
-            for read in self._unplaced:
-                self._place(*read)
+            for place, read, number in self._unplaced:
+                self._place(place, read() if callable(read) else read, number)
             self._unplaced.clear()
         writes = self._at(self._writer, box, where)
         reads = [] if self._reader is None else self._at(self._reader, box, where)

@@ -21,7 +21,15 @@ from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.global_memory import outside
 from pipegen.emulator.machine.global_order import note_read, note_write
 from pipegen.emulator.machine.shared_memory import granules, shared_cta
-from pipegen.emulator.machine.values import Value, array_of, by_lane, lane_list, lanes, uniform
+from pipegen.emulator.machine.values import (
+    FULL,
+    Value,
+    array_of,
+    by_lane,
+    lane_list,
+    lanes,
+    uniform,
+)
 from pipegen.emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
@@ -111,7 +119,8 @@ def copy_async(
     if conflict:
         w.machine.race(w, cta, conflict, at, "copies into")
     target_cta, offsets = cta, offset
-    _note_copy(w, source, given, (agent, epoch), mask, at)
+    if not w.machine.sync_only:
+        _note_copy(w, source, given, (agent, epoch), mask, at)
     operation = Operation(
         lambda: _copy_lanes(w, target_cta, offsets, source, size, given, mask, at)
     )
@@ -124,11 +133,15 @@ def _note_copy(
     w: "Warp", source: Value, given: Value, by: tuple[int, int], mask: int, at: int
 ) -> None:
     """Note what a cp.async reads. What lies outside the buffers is told when it completes."""
-    chosen = lanes(mask)
-    starts = array_of(source, 64)[chosen].astype(np.int64)
-    counts = array_of(given, 32)[chosen].astype(np.int64)
-    for count in set(counts.tolist()) - {0}:
-        first = starts[counts == count]
+    starts = array_of(source, 64)
+    starts = (starts if mask == FULL else starts[lanes(mask)]).astype(np.int64)
+    counts: Any = given
+    if type(given) is not int:
+        counts = given[lanes(mask)]
+        lowest = int(counts.min())
+        counts = lowest if lowest == int(counts.max()) else counts
+    for count in {counts} - {0} if type(counts) is int else set(counts.tolist()) - {0}:
+        first = starts if type(counts) is int else starts[counts == count]
         region = w.machine.memory.find(int(first.min()), int(first.max()) + count)
         if region is not None:
             note_read(w, region, first, count, by, at)

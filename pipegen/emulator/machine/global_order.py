@@ -5,6 +5,7 @@ PTX ISA, chapter "Memory Consistency Model": causality order, and section "Async
 access is by an agent in an epoch (`by`), which others know of as of those of shared memory.
 """
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ def note_write(
 
 def note_read(w: "Warp", region: "Region", address: Any, bytes_: int, by: By, at: int) -> None:
     """Note a read of `bytes_` bytes at each address."""
-    _note(w, region, None, _bytes_at(region, address, bytes_), by, at, False)
+    where = functools.partial(_bytes_at, region, address, bytes_)  # most buffers are only read
+    _note(w, region, None, where, by, at, False)
 
 
 def note_box(w: "Warp", tensor: "Tensor", where: Any, by: By, at: int, writes: bool) -> None:
