@@ -53,6 +53,8 @@ def _hooks(names: Names) -> list[Any]:
     core: Any = importlib.import_module("jax._src.pallas.mosaic_gpu.core")
     primitives: Any = importlib.import_module("jax._src.pallas.primitives")
     kinds = (core.BarrierType, core.ClusterBarrierType)
+    for needed in ("runtime_barriers", "smem_requested_bytes"):
+        lowering.ModuleContext.__dataclass_fields__[needed]  # KeyError: a jax that has it elsewhere
     scopes: list[Iterator[tuple[str, tuple[int, ...]]]] = []
     places: dict[int, dict[int, int]] = {}  # of a module: id of an array -> its first offset
     alive: list[Any] = []  # what has those ids
