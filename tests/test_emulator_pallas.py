@@ -108,7 +108,7 @@ BROKEN = {
             ["Barrier(num_arrivals=2, ", "Barrier(num_arrivals=3, "],
             {},
             "PG310",
-            "with 256 of 384 arrivals",
+            "(mainloop_full, stage 0 of 6), in phase 0 with 256 of 384 arrivals",
         ),
         "nobody waits for the accumulator": (
             "pallas_gemm_sm100_pair",
@@ -122,7 +122,7 @@ BROKEN = {
             ["X_FULL, X_EMPTY = 1, 1 ", "X_FULL, X_EMPTY = 2, 1 "],
             {},
             "PG310",
-            "with 128 of 256 arrivals",
+            "(x_full, stage 0 of 4), in phase 0 with 128 of 256 arrivals",
         ),
         "tcgen05 reads a stage that threads still fill": (
             "pallas_custom_sm100_convert_multiply",

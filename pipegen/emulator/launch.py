@@ -98,7 +98,8 @@ class Launch:
     `order`: 0 for the first launch of a capture, and so on. `by_mosaic`: Mosaic GPU compiled it,
     which relies on two things that Blackwell does and the PTX ISA does not say: a warp's lanes 0 to
     31 of tensor memory are those of its own quarter, and bits 46 to 48 of a matrix descriptor may
-    be 0.
+    be 0. `barriers`: (offset in shared memory, what the source calls the mbarrier there), where
+    that is known by other means than the lines of the PTX.
     """
 
     ptx: str
@@ -116,6 +117,7 @@ class Launch:
     attributes: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
     order: int = 0
     by_mosaic: bool = False
+    barriers: tuple[tuple[int, str], ...] = ()
 
     @property
     def threads(self) -> int:

@@ -22,7 +22,7 @@ LOOK = """
 ARRIVE = "mbarrier.arrive.shared.b64 _, [%r2], {n};"
 EXPECT = "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {n};"
 BULK = (
-    "add.s32 %r5, %r2, 64; cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes "
+    "add.s32 %r5, %r2, {to}; cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes "
     "[%r5], [%d0], {n}, [%r2];"
 )
 
@@ -36,10 +36,10 @@ BULK = (
         (2, [ARRIVE.format(n=1)] * 4, [2, 1, 1, 2]),
         (3, [ARRIVE.format(n=2), ARRIVE.format(n=1)], [2, 1]),
         # Announced bytes keep the phase open although all have arrived.
-        (1, [EXPECT.format(n=32), BULK.format(n=16), BULK.format(n=16)], [2, 2, 1]),
+        (1, [EXPECT.format(n=32), BULK.format(n=16, to=64), BULK.format(n=16, to=96)], [2, 2, 1]),
         # Bytes may come before they are announced.
-        (1, [BULK.format(n=32), EXPECT.format(n=32)], [2, 1]),
-        (2, [BULK.format(n=16), ARRIVE.format(n=1), EXPECT.format(n=16)], [2, 2, 1]),
+        (1, [BULK.format(n=32, to=64), EXPECT.format(n=32)], [2, 1]),
+        (2, [BULK.format(n=16, to=64), ARRIVE.format(n=1), EXPECT.format(n=16)], [2, 2, 1]),
     ],
 )
 def test_phases_by_hand(count, steps, expected):
@@ -75,7 +75,7 @@ def test_a_wait_for_nobody_is_a_deadlock_that_names_the_barrier():
 
 
 def test_bytes_that_do_not_come_are_counted():
-    steps = EXPECT.format(n=48) + BULK.format(n=16) + WAIT
+    steps = EXPECT.format(n=48) + BULK.format(n=16, to=64) + WAIT
     kinds, findings = found(ONE.format(count=1) + steps)
     assert kinds == [("tx-count", "deadlock")] * 3
     assert "32 B that were announced have not come" in findings[0].message

@@ -15,7 +15,7 @@ KINDS = {
     "phase-wrap": "a barrier completed two phases before a waiter saw the first",
     "outside-cluster": "a shared memory address of a CTA that the cluster does not have",
     "race": "two accesses to the same memory that nothing orders",
-    "missing-proxy-fence": "generic writes reach an asynchronous read without a proxy fence",
+    "missing-proxy-fence": "generic writes reach an asynchronous access without a proxy fence",
     "store-pending-at-exit": "a CTA ends while its bulk stores still read shared memory",
     "tmem-not-freed": "a CTA ends with tensor memory allocated",
     "tmem-allocation": "tensor memory is allocated, freed or used against its rules",

@@ -82,9 +82,14 @@ class Shadow:
         clock: Array,
         at: int,
         bytes_: Any = ALL_BYTES,
+        asynchronous: bool = False,
     ) -> Conflict | None:
-        """Note a write; the conflict with an earlier read or write, if there is one."""
-        conflict = self._against_write(where, agent, clock, False, bytes_)
+        """Note a write; the conflict with an earlier read or write, if there is one.
+
+        Asynchronous writes are not in order among themselves either, and need a proxy fence after
+        generic ones. (None is asked for after generic reads: everyone refills stages without.)
+        """
+        conflict = self._against_write(where, agent, clock, asynchronous, bytes_, asynchronous)
         if conflict is None and len(self._agents):
             conflict = self._against_reads(where, agent, clock, bytes_)
         if bytes_ is not ALL_BYTES:
@@ -107,12 +112,21 @@ class Shadow:
         return row
 
     def _against_write(
-        self, where: Index, agent: int, clock: Array, asynchronous: bool, bytes_: Any
+        self,
+        where: Index,
+        agent: int,
+        clock: Array,
+        asynchronous: bool,
+        bytes_: Any,
+        own: bool = False,
     ) -> Conflict | None:
+        """`own`: whether the agent's own earlier writes count."""
         writer, written = self.writer[where], self.written[where]
         seen = clock[GENERIC][writer] >= written
         if not _all(seen):
-            bad = ~seen & (writer != agent) & ((self.write_bytes[where] & bytes_) != 0)
+            bad = ~seen & ((self.write_bytes[where] & bytes_) != 0)
+            if not own:
+                bad &= writer != agent
             if bad.any():
                 return self._write_conflict(where, bad, False)
         if asynchronous:

@@ -19,8 +19,17 @@ from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine.addresses import SMEM_BASE
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.global_memory import outside
+from pipegen.emulator.machine.global_order import note_read, note_write
 from pipegen.emulator.machine.shared_memory import granules, shared_cta
-from pipegen.emulator.machine.values import Value, array_of, by_lane, lane_list, lanes, uniform
+from pipegen.emulator.machine.values import (
+    FULL,
+    Value,
+    array_of,
+    by_lane,
+    lane_list,
+    lanes,
+    uniform,
+)
 from pipegen.emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
@@ -110,12 +119,32 @@ def copy_async(
     if conflict:
         w.machine.race(w, cta, conflict, at, "copies into")
     target_cta, offsets = cta, offset
+    if not w.machine.sync_only:
+        _note_copy(w, source, given, (agent, epoch), mask, at)
     operation = Operation(
         lambda: _copy_lanes(w, target_cta, offsets, source, size, given, mask, at)
     )
     w.copies_open.append(operation)
     if w.machine.eager():
         operation.complete()
+
+
+def _note_copy(
+    w: "Warp", source: Value, given: Value, by: tuple[int, int], mask: int, at: int
+) -> None:
+    """Note what a cp.async reads. What lies outside the buffers is told when it completes."""
+    starts = array_of(source, 64)
+    starts = (starts if mask == FULL else starts[lanes(mask)]).astype(np.int64)
+    counts: Any = given
+    if type(given) is not int:
+        counts = given[lanes(mask)]
+        lowest = int(counts.min())
+        counts = lowest if lowest == int(counts.max()) else counts
+    for count in {counts} - {0} if type(counts) is int else set(counts.tolist()) - {0}:
+        first = starts if type(counts) is int else starts[counts == count]
+        region = w.machine.memory.find(int(first.min()), int(first.max()) + count)
+        if region is not None:
+            note_read(w, region, first, count, by, at)
 
 
 def _copy_lanes(
@@ -210,7 +239,7 @@ def _bulk(c: Emitter, i: Instruction) -> None:
         c.line(f"{c.use('bulk_commit', commit_bulk)}(w)")
     elif parts[3] == "wait_group":
         name = c.use("bulk_wait", wait_bulk)
-        c.line(f"{name}(w, {c.value(i.operands[0])})")
+        c.line(f"{name}(w, {c.value(i.operands[0])}, {i.has('read')})")
     elif parts[3] in ("shared::cluster", "shared::cta") and parts[4] in ("global", "shared::cta"):
         d, s, size, barrier, *_ = i.operands
         known = {"mbarrier::complete_tx::bytes", "L2::cache_hint"}
@@ -244,6 +273,11 @@ def store_operation(
         operation.complete()
 
 
+def writes_of(w: "Warp") -> tuple[int, int]:
+    """(agent, epoch) of what the warp's open bulk group writes to global memory."""
+    return w.cluster.agents.global_writes(w.global_id), w.bulk_epoch + 1
+
+
 def commit_bulk(w: "Warp") -> None:
     """`cp.async.bulk.commit_group`."""
     w.bulk_epoch += 1
@@ -251,8 +285,11 @@ def commit_bulk(w: "Warp") -> None:
     w.bulk_open = []
 
 
-def wait_bulk(w: "Warp", n: int) -> None:
-    """`cp.async.bulk.wait_group n`, with or without .read: writes complete with their reads."""
+def wait_bulk(w: "Warp", n: int, read: bool) -> None:
+    """`cp.async.bulk.wait_group n`; with .read nothing is known of the writes to global memory."""
+    if not read:
+        written = w.cluster.agents.global_writes(w.global_id)
+        w.clock[GENERIC, written] = max(w.clock[GENERIC, written], w.bulk_epoch - n)
     agent = w.cluster.agents.stores(w.global_id)
     while len(w.bulk) > n:
         group = w.bulk.popleft()
@@ -284,11 +321,16 @@ def load_bulk(
                 at,
             )
         span = slice(offset >> 4, (offset + bytes_ + 15) >> 4)
-        conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
+        conflict = cta.shadow.write(
+            span, barrier.agent, barrier.phase + 1, w.clock, at, asynchronous=True
+        )
         if conflict:
             w.machine.race(w, cta, conflict, at, "copies into")
         for reached in {cta, barrier.cta} - {w.cta}:
             w.signals(reached, barrier.agent, barrier.phase + 1, at)
+        region = w.machine.memory.find(start, start + bytes_) if from_global else None
+        if region is not None:
+            note_read(w, region, start, bytes_, (barrier.agent, barrier.phase + 1), at)
         deliver = functools.partial(
             _deliver_bulk, w, cta, offset, start, bytes_, barrier, from_global, at
         )
@@ -331,6 +373,9 @@ def store_bulk(w: "Warp", target: Value, source: Value, size: Value, mask: int, 
             continue
         span = slice(offset >> 4, (offset + bytes_ + 15) >> 4)
         store_operation(w, span, at, functools.partial(_write_bulk, w, to, offset, bytes_, at))
+        region = w.machine.memory.find(to, to + bytes_)
+        if region is not None:
+            note_write(w, region, to, bytes_, writes_of(w), at)
 
 
 def _write_bulk(w: "Warp", to: int, offset: int, bytes_: int, at: int) -> None:
@@ -340,4 +385,3 @@ def _write_bulk(w: "Warp", to: int, offset: int, bytes_: int, at: int) -> None:
         return
     start = to - region.start
     region.bytes[start : start + bytes_] = w.cta.smem[offset : offset + bytes_]
-    w.machine.wrote(w, region, to, bytes_, at)

@@ -119,9 +119,16 @@ class Mbarrier:
 
     def describe(self) -> str:
         """The barrier for a message."""
-        name = self.cta.machine.source_names.barrier(self.init_at)
+        name = self._name_by_offset() or self.cta.machine.source_names.barrier(self.init_at)
         where = f"SMEM offset {self.offset - SMEM_BASE:#x} of CTA {self.cta.rank}"
         return f"the mbarrier at {where} ({name})" if name else f"the mbarrier at {where}"
+
+    def _name_by_offset(self) -> str:
+        """The name that the launch has for this place, if it has one for each of the CTA's."""
+        names = dict(self.cta.machine.launch.barriers)
+        if any(offset - SMEM_BASE not in names for offset in self.cta.barriers):
+            return ""
+        return names.get(self.offset - SMEM_BASE, "")
 
 
 @emits("mbarrier")

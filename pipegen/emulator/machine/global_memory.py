@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.launch import Buffer
+from pipegen.emulator.machine.global_order import by_threads, note_read, note_write
 from pipegen.emulator.machine.values import (
     UINT,
     WARP,
@@ -21,6 +22,7 @@ from pipegen.emulator.machine.values import (
     each_lane,
     lanes,
     spread,
+    unchanged,
 )
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ def load_global(w: "Warp", address: Value, size: int, n: int, mask: int, at: int
     if found is None:
         return _load_slowly(w, address, size, n, mask, at)
     region, active = found
+    note_read(w, region, active, size * n, by_threads(w), at)
     view = region.views.get(size)
     if view is None:
         return _load_slowly(w, address, size, n, mask, at)
@@ -125,7 +128,15 @@ def store_global(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     region, active = found
     start = (active - region.start) // size
     kind = UINT[8 * size]
-    w.machine.wrote(w, region, active, size * n, at)
+    note_write(
+        w,
+        region,
+        active,
+        size * n,
+        by_threads(w),
+        at,
+        repeats=lambda: unchanged(view, start, data, mask, kind),
+    )
     if type(start) is int:
         last = mask.bit_length() - 1
         for k, value in enumerate(data):
@@ -155,7 +166,9 @@ def touch_global(w: "Warp", address: Value, bytes_: int, mask: int, at: int) -> 
     """Note a store whose data is left out."""
     found = _checked_global(w, address, bytes_, mask, at)
     if found is not None:
-        w.machine.wrote(w, *found, bytes_, at)
+        # The data is left out: a scalar of Mosaic GPU is taken to be the same in a warpgroup.
+        scalar = type(address) is int and w.machine.launch.by_mosaic
+        note_write(w, *found, bytes_, by_threads(w), at, repeats=lambda: scalar)
         return
     for _, where in each_lane(address, mask):
         if w.machine.memory.find(where, where + bytes_) is None:

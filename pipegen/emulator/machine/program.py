@@ -48,8 +48,8 @@ class Program:
     `names` and `instructions` are by instruction number; `lengths` counts the instructions of each
     block; `variables` maps shared variables to offsets; `barriers` is how many mbarriers a CTA may
     have before their clocks are shared; `line_of` maps lines of the Python text to PTX lines;
-    `has_atomics`: it may order what clusters do; `in_flight`: the first use of an accumulator that
-    is not waited for.
+    `has_flags`: it may order accesses by what it keeps in global memory; `in_flight`: the first use
+    of an accumulator that is not waited for.
     """
 
     kernel: Kernel
@@ -64,7 +64,7 @@ class Program:
     text: str
     function: Callable[["Warp"], Iterator[None]]
     line_of: dict[int, int]
-    has_atomics: bool
+    has_flags: bool
     in_flight: list[int]
 
     def static_smem(self, dynamic: int) -> int:
@@ -110,8 +110,16 @@ def program_of(ptx: str, name: str, sync_only: bool = False) -> Program:
         function=names["kernel"],
         line_of=line_of,
         in_flight=[instructions.index(use) for use in uses_in_flight(flow)[:1]],
-        has_atomics=any(i.opcode in ("atom", "red") for i in instructions),
+        has_flags=any(map(_is_flag, instructions)),
     )
+
+
+def _is_flag(instruction: Instruction) -> bool:
+    """Whether it may be of a flag or a counter, by which threads order other accesses."""
+    if instruction.opcode in ("atom", "red"):
+        return True
+    strong = {"acquire", "release", "relaxed", "volatile"} & set(instruction.parts)
+    return bool(strong) and instruction.opcode in ("ld", "st") and "global" in instruction.parts
 
 
 def _layout(module: Module, kernel: Kernel) -> tuple[dict[str, int], int]:

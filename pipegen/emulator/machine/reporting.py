@@ -4,8 +4,8 @@
 from typing import TYPE_CHECKING
 
 from pipegen.emulator.findings import Finding, Findings, Place
-from pipegen.emulator.findings.clocks import GENERIC
-from pipegen.emulator.findings.global_writes import Write
+from pipegen.emulator.findings.clocks import GENERIC, PER_WARP
+from pipegen.emulator.findings.global_accesses import Access
 from pipegen.emulator.findings.naming import Names
 from pipegen.emulator.findings.shadow import Conflict
 from pipegen.emulator.machine.addresses import SMEM_BASE, TMEM_COLUMNS
@@ -73,30 +73,44 @@ class Reporter:
                 return  # one fault, however many products overwrite the columns
             self._loads_told.add(conflict.at)
             kind = "tmem-load-not-waited"
-            end = ": its warp signalled after the load, but without a tcgen05.wait::ld before"
+            own = conflict.agent % w.cluster.agents.warps == w.global_id
+            end = (
+                ", without a tcgen05.wait::ld between"
+                if own
+                else ": its warp signalled after the load, but without a tcgen05.wait::ld before"
+            )
         else:
             kind, end = "race", ", and nothing orders the two"
         self.report(kind, text + end, places)
 
-    def race_of_writes(self, w: "Warp", earlier: Write, at: int) -> None:
-        """Two writes to the same global memory."""
+    def race_in_global(self, w: "Warp", earlier: Access, at: int, does: str, did: str) -> None:
+        """Two accesses to the same global memory: w "reads" or "writes" what was "written"…"""
         line = self.program.instructions[earlier.at].line
-        who = f"warp {earlier.agent % w.cluster.warps_per_cta}"
+        # An mbarrier's agent stands for copies that complete on it.
+        warps = w.cluster.agents.warps
+        by_warp = earlier.agent < PER_WARP * warps
+        warp = earlier.agent % warps if by_warp else w.global_id
+        who = f"warp {warp % w.cluster.warps_per_cta}" if by_warp else "a copy"
+        if by_warp and earlier.agent >= warps:
+            who = f"an asynchronous operation of {who}"
         if earlier.cluster != w.cluster.number:
             who = f"{who} of another cluster"
         self.report(
             "race",
-            f"{self.program.names[at]} writes global memory that {who} has written (PTX line "
+            f"{self.program.names[at]} {does} global memory that {who} has {did} (PTX line "
             f"{line}), and nothing orders the two",
-            [(w.cta, w.global_id, at), (w.cta, earlier.agent, earlier.at)],
+            [(w.cta, w.global_id, at), (w.cta, warp, earlier.at)],
         )
 
     def _only_wait_is_missing(self, w: "Warp", conflict: Conflict) -> bool:
         """Whether w knows of what a warp did after its tcgen05.ld, and only not that it ended."""
-        warp = w.cluster.warps[conflict.agent % w.cluster.agents.warps]
+        agents = w.cluster.agents
+        warp = w.cluster.warps[conflict.agent % agents.warps]
+        if conflict.agent != agents.tensor_loads(warp.global_id):
+            return False
         loaded = warp.tensor_loads[conflict.granule % TMEM_COLUMNS]
         return bool(loaded and w.clock[GENERIC, warp.agent] >= loaded)
 
     def _warp_of(self, cta: "Cta", agent: int) -> int:
         warps = cta.cluster.agents.warps
-        return agent % warps if agent < 4 * warps else cta.rank * cta.cluster.warps_per_cta
+        return agent % warps if agent < PER_WARP * warps else cta.rank * cta.cluster.warps_per_cta

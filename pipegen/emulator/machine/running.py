@@ -11,18 +11,15 @@ import operator
 import random
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from pipegen.emulator.findings import Finding
-from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.deadlock import deadlock
-from pipegen.emulator.findings.global_writes import GlobalWrites, Write
+from pipegen.emulator.findings.global_accesses import GlobalAccesses
 from pipegen.emulator.launch import Launch
 from pipegen.emulator.machine import clusters, endings
 from pipegen.emulator.machine.async_copies import Operation
-from pipegen.emulator.machine.global_memory import GlobalMemory, Region
+from pipegen.emulator.machine.global_memory import GlobalMemory
 from pipegen.emulator.machine.program import Program, program_of
 from pipegen.emulator.machine.reporting import Reporter
 from pipegen.emulator.machine.shared_memory import DataNeeded
@@ -133,7 +130,7 @@ class Machine(Reporter):
         self.counts: dict[int, int] = {}
         self.launched = 0
         self._tensors: dict[tuple[int, bool], Tensor] = {}
-        self._writers: dict[int, GlobalWrites] = {}
+        self.accesses: dict[int, GlobalAccesses] = {}  # of each buffer, by its address
         self._stopped = False
 
     def _pack_parameters(self) -> bytes:
@@ -350,35 +347,3 @@ class Machine(Reporter):
                 raise PtxError("a tensor map describes memory that no buffer holds")
             self._tensors[address, in_parameters] = found
         return found
-
-    def wrote(self, w: Warp, region: Region, address: Any, bytes_: int, at: int) -> None:
-        """Note a write of `bytes_` bytes at each address of global memory."""
-        start = np.asarray(address - region.start, np.int64).reshape(-1, 1) + np.arange(bytes_)
-        writes = self._writes_of(region)
-        self._note(w, writes, writes.entries, start, at)
-
-    def wrote_box(self, w: Warp, tensor: Tensor, where: Any, at: int) -> None:
-        """Note a write of a box of a tensor."""
-        start = tensor.map.address
-        region = self.memory.find(start, start + tensor.extent)
-        if region is not None:
-            writes = self._writes_of(region)
-            view = writes.box(start - region.start, tensor.sizes, tensor.strides)
-            self._note(w, writes, view, where, at)
-
-    def _writes_of(self, region: Region) -> GlobalWrites:
-        found = self._writers.get(region.start)
-        if found is None:
-            found = self._writers[region.start] = GlobalWrites(region.end - region.start)
-        return found
-
-    def _note(self, w: Warp, writes: GlobalWrites, view: Any, where: Any, at: int) -> None:
-        epoch = int(w.clock[GENERIC, w.agent])
-        write = Write(w.cluster.number, w.agent, epoch, at)
-        for earlier in writes.note(view, where, write):
-            if earlier.cluster != w.cluster.number:
-                ordered = self.program.has_atomics
-            else:
-                ordered = w.clock[GENERIC, earlier.agent] >= earlier.epoch
-            if not ordered:
-                self.race_of_writes(w, earlier, at)

@@ -22,6 +22,7 @@ from pipegen.emulator.machine.values import (
     each_lane,
     lanes,
     spread,
+    unchanged,
 )
 
 if TYPE_CHECKING:
@@ -115,12 +116,16 @@ def store_shared(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
         cta.left_out[where] = False
     epoch = int(w.clock[GENERIC, w.agent])
     conflict = cta.shadow.write(where, w.agent, epoch, w.clock, at, part)
-    if conflict:
+    view, kind = cta.views[size], UINT[8 * size]
+    start = offset // size
+    if conflict and not (
+        conflict.earlier_wrote
+        and w.repeats(conflict.agent, at, conflict.at)
+        and unchanged(view, start, data, mask, kind)
+    ):
         w.machine.race(w, cta, conflict, at, "writes")
     if cta is not w.cta:
         w.signals(cta, w.agent, epoch, at)
-    view, kind = cta.views[size], UINT[8 * size]
-    start = offset // size
     if type(start) is int:
         last = mask.bit_length() - 1
         for k, value in enumerate(data):
@@ -168,7 +173,9 @@ def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int
     epoch = int(w.clock[GENERIC, w.agent])
     access = cta.shadow.write if writes else cta.shadow.read
     conflict = access(where, w.agent, epoch, w.clock, at, bytes_=part)
-    if conflict:
+    # The data is left out: a scalar of Mosaic GPU is taken to be the same in a warpgroup.
+    scalar = writes and type(address) is int and w.machine.launch.by_mosaic
+    if conflict and not (scalar and w.repeats(conflict.agent, at, conflict.at)):
         w.machine.race(w, cta, conflict, at, "writes" if writes else "reads")
     if cta is not w.cta:
         w.signals(cta, w.agent, epoch, at, reads=not writes)

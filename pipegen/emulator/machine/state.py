@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Agents
+from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Agents, Issued
 from pipegen.emulator.findings.shadow import Shadow
 from pipegen.emulator.machine.addresses import (
     GRANULE,
@@ -52,6 +52,7 @@ class Cluster:
         self.barrier_ended: Array = np.zeros(self.agents.count, np.int64)
         self.barrier_ended_seen = self.barrier_ended
         self.running = len(self.warps)
+        self.tensor_issuers: list[Warp] = []  # that have issued a tcgen05.mma or .cp
 
 
 class Cta:
@@ -83,7 +84,6 @@ class Cta:
         self._tmem: Array | None = None
         self._tmem_shadow: Shadow | None = None
         self.tensor_queue: deque[Any] = deque()
-        self.tensor_epoch = 0
         self.groups: dict[int, Any] = {}
         # Agent -> (epoch, at, warp): what others wrote here or signalled, and what they read.
         self.remote: dict[int, tuple[int, int, int]] = {}
@@ -149,7 +149,9 @@ class Warp:
         self.copies_open: list[Any] = []
         self.copy_epoch = 0
         self.tensor_stores: list[Any] = []
-        self.tensor_epoch = 0
+        self.loaded_epoch = 0  # of the tcgen05.ld that have been waited for
+        self.stored_epoch = 0  # of the tcgen05.st
+        self.tensor_issued = Issued()
         # Of each column of tensor memory: this warp's epoch when it last loaded it.
         self.tensor_loads: Array = np.zeros(TMEM_COLUMNS, np.int64)
         self.cluster_arrived = False
@@ -168,6 +170,17 @@ class Warp:
         """A proxy fence: all that this warp knows of is now good for asynchronous reads, too."""
         np.maximum(self.clock[ASYNC], self.clock[GENERIC], out=self.clock[ASYNC])
         self.clock[GENERIC, self.agent] += 1
+
+    def repeats(self, agent: int, at: int, earlier: int) -> bool:
+        """Whether a write at `at` is the one at `earlier` again, by a warp of the same warpgroup.
+
+        Compilers let each thread of a warpgroup store a value that all of them have: where the
+        memory does not change, it is no matter which comes last.
+        """
+        warps = self.cluster.warps_per_cta
+        group, mine = (divmod(n, warps) for n in (agent, self.agent))
+        same_group = (group[0], group[1] // 4) == (mine[0], mine[1] // 4)
+        return at == earlier and agent < self.cluster.agents.warps and same_group
 
     def park(self) -> None:
         """Do not run again until someone wakes this warp."""

@@ -20,8 +20,9 @@ from pipegen.emulator.machine.addresses import (
     SMEM_BASE,
     WINDOW_MASK,
 )
-from pipegen.emulator.machine.async_copies import Operation, store_operation
+from pipegen.emulator.machine.async_copies import Operation, store_operation, writes_of
 from pipegen.emulator.machine.emitting import Emitter
+from pipegen.emulator.machine.global_order import note_box
 from pipegen.emulator.machine.values import UINT, Array, Value, by_lane, lane_list
 from pipegen.emulator.ptx.ir import Address, Instruction, PtxError, Vector
 
@@ -205,11 +206,15 @@ def _load_one(
         w.report("out-of-bounds", f"a box of {bytes_} B at SMEM offset {offset - SMEM_BASE:#x}", at)
         return
     span = slice(offset >> 4, (offset + bytes_) >> 4)
-    conflict = cta.shadow.write(span, barrier.agent, barrier.phase + 1, w.clock, at)
+    conflict = cta.shadow.write(
+        span, barrier.agent, barrier.phase + 1, w.clock, at, asynchronous=True
+    )
     if conflict:
         w.machine.race(w, cta, conflict, at, "loads a box into")
     for reached in {cta, barrier.cta} - {w.cta}:
         w.signals(reached, barrier.agent, barrier.phase + 1, at)
+    by = barrier.agent, barrier.phase + 1
+    note_box(w, tensor, tensor.overlap(corner)[0], by, at, writes=False)
     w.machine.issue(Operation(lambda: _deliver(w, tensor, corner, cta, offset, barrier, at)))
 
 
@@ -261,12 +266,12 @@ def store(
             w.report("misaligned", f"a tensor copy from SMEM offset {offset - SMEM_BASE:#x}", at)
         span = slice(offset >> 4, (offset + bytes_) >> 4)
         place = tensor, corner, offset
-        store_operation(w, span, at, functools.partial(_write, w, *place, at))
+        store_operation(w, span, at, functools.partial(_write, w, *place))
+        note_box(w, tensor, tensor.overlap(corner)[0], writes_of(w), at, writes=True)
 
 
-def _write(w: "Warp", tensor: Tensor, corner: tuple[int, ...], offset: int, at: int) -> None:
+def _write(w: "Warp", tensor: Tensor, corner: tuple[int, ...], offset: int) -> None:
     ours, theirs = tensor.overlap(corner)
-    w.machine.wrote_box(w, tensor, ours, at)
     if w.machine.sync_only:
         return
     rows = swizzled_rows(offset, tensor.map.box_bytes, tensor.map.swizzle)

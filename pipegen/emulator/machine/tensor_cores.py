@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.machine import formats
 from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT, TMEM_COLUMNS
 from pipegen.emulator.machine.async_copies import Operation
@@ -26,13 +25,13 @@ from pipegen.emulator.machine.smem_matrices import (
     rows_of,
 )
 from pipegen.emulator.machine.tensor_memory import allocated
+from pipegen.emulator.machine.tensor_order import committed, issue, pipelined, queue
 from pipegen.emulator.machine.values import Array, Value, uniform
 from pipegen.emulator.ptx.ir import Address, Instruction, PtxError, Vector
 
 if TYPE_CHECKING:
     from pipegen.emulator.machine.state import Cta, Warp
 
-EVER = 1 << 62
 _TYPES = {
     "kind::f16": {0: "f16", 1: "bf16"},
     "kind::tf32": {2: "tf32"},
@@ -160,23 +159,24 @@ def multiply(
     at: int,
 ) -> None:
     """Issue: check what it reads and writes, and queue it."""
-    _one_lane(w, mask, at)
+    one_lane(w, "tcgen05.mma", mask, at)
     operation = _made(w, (target, a, in_tmem, b, idesc, disabled, kind, pair), mask, at)
     operation.accumulate = bool(enable & mask)
     if _check(w, [operation], at):
-        _queue(w, Operation(lambda: _compute(w, operation)))
+        queue(w, Operation(lambda: _compute(w, operation)))
 
 
 def multiply_run(w: "Warp", items: list[tuple[Any, ...]], mask: int, at: int) -> None:
     """Issue several of which only the operands' places matter: noted as one."""
-    _one_lane(w, mask, at)
+    one_lane(w, "tcgen05.mma", mask, at)
     if _check(w, [_made(w, item, mask, at) for item in items], at):
-        _queue(w, Operation(lambda: None))
+        queue(w, Operation(lambda: None))
 
 
-def _one_lane(w: "Warp", mask: int, at: int) -> None:
+def one_lane(w: "Warp", what: str, mask: int, at: int) -> None:
+    """A finding if more than one lane issues an operation."""
     if mask.bit_count() > 1:
-        w.report("lanes-disagree", f"tcgen05.mma is issued by {mask.bit_count()} lanes", at)
+        w.report("lanes-disagree", f"{what} is issued by {mask.bit_count()} lanes", at)
 
 
 def _made(w: "Warp", operands: tuple[Any, ...], mask: int, at: int) -> Multiplication:
@@ -190,10 +190,10 @@ def _made(w: "Warp", operands: tuple[Any, ...], mask: int, at: int) -> Multiplic
         shape = shape_of(uniform(idesc, mask), kind)
         rows = shape.m // len(ctas)
         extent_b = shape.n // len(ctas)
-        rows_b = (uniform(b, mask) | _version(w), extent_b, shape.k, shape.item, shape.b_k_major)
+        rows_b = (descriptor_bits(w, b, mask), extent_b, shape.k, shape.item, shape.b_k_major)
         rows_a = None
         if not in_tmem:
-            rows_a = (uniform(a, mask) | _version(w), rows, shape.k, shape.item, shape.a_k_major)
+            rows_a = (descriptor_bits(w, a, mask), rows, shape.k, shape.item, shape.a_k_major)
         for place in (rows_a, rows_b):
             if place is not None:
                 rows_at(place)
@@ -205,9 +205,9 @@ def _made(w: "Warp", operands: tuple[Any, ...], mask: int, at: int) -> Multiplic
     return Multiplication(shape, ctas, rows_a, rows_b, tmem_a, uniform(target, mask))
 
 
-def _version(w: "Warp") -> int:
-    """The fixed bit of a matrix descriptor, for a compiler that leaves it out."""
-    return 1 << 46 if w.machine.launch.by_mosaic else 0
+def descriptor_bits(w: "Warp", value: Value, mask: int) -> int:
+    """A matrix descriptor, with the fixed bit that Mosaic GPU leaves out."""
+    return uniform(value, mask) | (1 << 46 if w.machine.launch.by_mosaic else 0)
 
 
 def _refused(w: "Warp", message: str, at: int) -> PtxError:
@@ -216,11 +216,8 @@ def _refused(w: "Warp", message: str, at: int) -> PtxError:
 
 def _check(w: "Warp", operations: list[Multiplication], at: int) -> bool:
     """Note the accesses of operations that are issued together. Whether all are possible."""
-    agent = w.cluster.agents.tensor_core(w.cta.rank)
-    w.cta.tensor_epoch += 1
-    epoch = w.cta.tensor_epoch
-    clock = w.clock.copy()
-    clock[:, agent] = EVER  # its own earlier operations complete first
+    agent, epoch = w.cluster.agents.tensor_core(w.global_id), issue(w)
+    clock = pipelined(w)
     in_shared = (
         tuple(op.rows_a for op in operations if op.rows_a is not None),
         tuple(op.rows_b for op in operations),
@@ -254,8 +251,8 @@ def _check(w: "Warp", operations: list[Multiplication], at: int) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _granules(start: int, count: int) -> Array:
-    """Columns in all four quarters of the lanes."""
+def granules(start: int, count: int) -> Array:
+    """The granules of tensor memory of columns, in all four quarters of the lanes."""
     return (np.arange(4)[:, None] * TMEM_COLUMNS + np.arange(start, start + count)).reshape(-1)
 
 
@@ -270,7 +267,7 @@ def _note(
     at: int,
     writes: bool,
 ) -> None:
-    where = _granules(start, count)
+    where = granules(start, count)
     access = cta.tmem_shadow.write if writes else cta.tmem_shadow.read
     conflict = access(where, agent, epoch, clock, at)
     if conflict:
@@ -281,16 +278,6 @@ def _note(
 def _folded(operation: Multiplication) -> bool:
     """A pair with 64 rows a CTA keeps the second half of the columns in lanes 64 to 127."""
     return len(operation.ctas) == 2 and operation.shape.m == 128
-
-
-def _queue(w: "Warp", operation: Operation) -> None:
-    cta = w.cta
-    cta.tensor_queue.append(operation)
-    w.machine.issue(Operation(lambda: _advance(cta)))
-
-
-def _advance(cta: "Cta") -> None:
-    cta.tensor_queue.popleft().complete()
 
 
 def _compute(w: "Warp", operation: Multiplication) -> None:
@@ -341,9 +328,8 @@ def commit(w: "Warp", address: Value, multicast: Value, pair: bool, mask: int, a
         chosen = uniform(multicast, mask)
         targets = [r << RANK_SHIFT | where & OFFSET_MASK for r in range(16) if chosen >> r & 1]
     barriers = [w.barrier(target, at, by_copy=True) for target in targets]
-    agent = w.cluster.agents.tensor_core(w.cta.rank)
-    clock = w.clock.copy()
-    clock[GENERIC, agent] = epoch = w.cta.tensor_epoch
+    agent, epoch = w.cluster.agents.tensor_core(w.global_id), w.tensor_issued.last
+    clock = committed(w)
     for barrier in barriers:
         if barrier is not None and barrier.cta is not w.cta:
             w.signals(barrier.cta, agent, epoch, at)
@@ -356,5 +342,5 @@ def commit(w: "Warp", address: Value, multicast: Value, pair: bool, mask: int, a
                 continue
             barrier.arrive(w.machine.program.names[at], at, w.global_id, count, 0, clock)
 
-    _queue(w, Operation(complete))
+    queue(w, Operation(complete))
     return w.machine.pause()

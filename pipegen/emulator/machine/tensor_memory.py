@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
+from pipegen.emulator.findings.shadow import ALL_BYTES
 from pipegen.emulator.machine import shared_memory
 from pipegen.emulator.machine.addresses import TMEM_COLUMNS
 from pipegen.emulator.machine.async_copies import Operation
@@ -28,7 +29,7 @@ _SHAPES = {"32x32b": (1, 1), "16x128b": (2, 4), "16x256b": (4, 8)}
 
 @emits("tcgen05")
 def _tensor(c: Emitter, i: Instruction) -> None:
-    from pipegen.emulator.machine import tensor_cores
+    from pipegen.emulator.machine import tensor_core_copies, tensor_cores
 
     what = i.parts[1]
     if what == "alloc":
@@ -44,12 +45,16 @@ def _tensor(c: Emitter, i: Instruction) -> None:
         c.line("w.cta.tmem_closed = True")
     elif what in ("ld", "st"):
         _access(c, i, what)
-    elif what in ("wait::ld", "wait::st"):
-        c.line(f"{c.use('tmem_wait', wait)}(w)")
+    elif what == "wait::ld":
+        c.line(f"{c.use('tmem_wait_loads', wait_loads)}(w)")
+    elif what == "wait::st":
+        c.line(f"{c.use('tmem_wait_stores', wait_stores)}(w)")
     elif what.startswith("fence::"):
         return  # the mbarriers that order tcgen05 operations are modelled; this fence is not
     elif what in ("mma", "commit"):
         tensor_cores.emit(c, i)
+    elif what == "cp":
+        tensor_core_copies.emit(c, i)
     else:
         raise c.unknown("a form of tcgen05 that the emulator does not know")
 
@@ -151,8 +156,8 @@ def dealloc(w: "Warp", address: Value, columns: Value, mask: int, at: int) -> No
     del w.cta.tmem_taken[start]
     for quarter in range(4):
         span = slice(quarter * TMEM_COLUMNS + start, quarter * TMEM_COLUMNS + start + count)
-        agent = w.cluster.agents.tensor_accesses(w.global_id)
-        conflict = w.cta.tmem_shadow.write(span, agent, w.tensor_epoch + 1, w.clock, at)
+        agent = w.cluster.agents.tensor_stores(w.global_id)
+        conflict = w.cta.tmem_shadow.write(span, agent, w.stored_epoch + 1, w.clock, at)
         if conflict:
             w.machine.race(w, w.cta, conflict, at, "frees", tensor=True)
     for waiter in w.cta.tmem_waiting:
@@ -217,6 +222,13 @@ def place_of(w: "Warp", address: Value, shape: str, count: int, mask: int) -> tu
     return (lane + rows).astype(np.int64), columns.astype(np.int64)
 
 
+def _half(w: "Warp", address: Value, shape: str, mask: int) -> int:
+    """Which lanes of a granule an access touches, as a mask of two lanes a bit."""
+    if _SHAPES[shape][1] == 1:
+        return ALL_BYTES
+    return 0xFF00 if _first(w, address, mask)[0] % 32 >= 16 else 0x00FF
+
+
 def _span(quarter: int, columns: slice) -> slice:
     """The granules of columns in a warp's quarter of the lanes."""
     return slice(quarter * TMEM_COLUMNS + columns.start, quarter * TMEM_COLUMNS + columns.stop)
@@ -239,9 +251,10 @@ def touch(w: "Warp", address: Value, shape: str, count: int, mask: int, at: int)
     columns = columns_of(w, address, shape, count, mask, at)
     if columns is None:
         return False
-    agent = w.cluster.agents.tensor_accesses(w.global_id)
+    agent = w.cluster.agents.tensor_loads(w.global_id)
     span = _span(w.number % 4, columns)
-    conflict = w.cta.tmem_shadow.read(span, agent, w.tensor_epoch + 1, w.clock, at)
+    half = _half(w, address, shape, mask)
+    conflict = w.cta.tmem_shadow.read(span, agent, w.loaded_epoch + 1, w.clock, at, bytes_=half)
     if conflict:
         w.machine.race(w, w.cta, conflict, at, "loads", tensor=True)
     w.tensor_loads[columns] = w.clock[GENERIC, w.agent]
@@ -256,9 +269,17 @@ def store(
     columns = columns_of(w, address, shape, count, mask, at)
     if columns is None:
         return
-    cta, agent = w.cta, w.cluster.agents.tensor_accesses(w.global_id)
+    cta, agent = w.cta, w.cluster.agents.tensor_stores(w.global_id)
     span = _span(w.number % 4, columns)
-    conflict = cta.tmem_shadow.write(span, agent, w.tensor_epoch + 1, w.clock, at)
+    conflict = cta.tmem_shadow.write(
+        span,
+        agent,
+        w.stored_epoch + 1,
+        w.clock,
+        at,
+        bytes_=_half(w, address, shape, mask),
+        asynchronous=True,
+    )
     if conflict:
         w.machine.race(w, cta, conflict, at, "stores to", tensor=True)
 
@@ -283,8 +304,14 @@ def _flush(w: "Warp") -> None:
     w.tensor_stores.clear()
 
 
-def wait(w: "Warp") -> None:
-    """`tcgen05.wait::ld` and `::st`: both kinds are complete."""
+def wait_loads(w: "Warp") -> None:
+    """`tcgen05.wait::ld`: the warp's loads so far have been performed."""
+    w.loaded_epoch += 1
+    w.clock[GENERIC, w.cluster.agents.tensor_loads(w.global_id)] = w.loaded_epoch
+
+
+def wait_stores(w: "Warp") -> None:
+    """`tcgen05.wait::st`: the warp's stores so far have been performed."""
     _flush(w)
-    w.tensor_epoch += 1
-    w.clock[GENERIC, w.cluster.agents.tensor_accesses(w.global_id)] = w.tensor_epoch
+    w.stored_epoch += 1
+    w.clock[GENERIC, w.cluster.agents.tensor_stores(w.global_id)] = w.stored_epoch

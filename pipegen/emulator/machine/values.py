@@ -166,6 +166,19 @@ def cut(value: Value, count: int, bits: int) -> tuple[Value, ...]:
     return tuple(parts[:, n].copy() for n in range(count))
 
 
+def unchanged(view: Array, start: Any, data: Lanes, mask: int, kind: Any) -> bool:
+    """Whether memory already holds what the active lanes store from `start` on."""
+    for k, value in enumerate(data):
+        if type(value) is int:
+            new: Any = kind(value & int(np.iinfo(kind).max))
+        else:
+            new = array_of(value, 8 * np.dtype(kind).itemsize)[lanes(mask)].astype(kind)
+        at = start + k if type(start) is int else start.astype(np.int64) + k
+        if not np.all(view[at] == new):
+            return False
+    return True
+
+
 def each_lane(value: Value, mask: int) -> list[tuple[int, int]]:
     """(lane, value) of the active lanes; one lane stands for all if they agree."""
     if type(value) is int:

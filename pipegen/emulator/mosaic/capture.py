@@ -119,6 +119,7 @@ class MosaicCapture:
             source=self._source,
             order=len(self.launches),
             by_mosaic=True,
+            barriers=kernel.barriers,
         )
 
 

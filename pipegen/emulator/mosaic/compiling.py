@@ -10,12 +10,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipegen.emulator.capture.device import Device
+from pipegen.emulator.mosaic.barrier_names import noting_barriers
 from pipegen.emulator.mosaic.quiet import quietly
 from pipegen.errors import InputError
 from pipegen.hardware import Hardware
@@ -49,12 +50,14 @@ class Operand:
 @dataclass(frozen=True)
 class Kernel:
     """A kernel and how it is called. `results`: (shape, dtype) of all, those of scratch too;
-    `returned`: which of them the call returns, in order."""
+    `returned`: which of them the call returns, in order. `barriers`: SMEM offset -> the name of the
+    mbarrier there."""
 
     code: Code
     operands: tuple[Operand, ...]
     results: tuple[tuple[tuple[int, ...], Any], ...]
     returned: tuple[int, ...]
+    barriers: tuple[tuple[int, str], ...] = ()
 
 
 # Mosaic GPU compiles a kernel once in a process: it writes nothing the second time.
@@ -82,13 +85,14 @@ def compile_kernel(function: Callable[..., Any], avals: Sequence[Any], device: D
             jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals
         ]
         jitted = jax.jit(function, in_shardings=sharding, out_shardings=sharding)
-        lowered = jitted.trace(*operands).lower()
+        with noting_barriers() as barriers:
+            lowered = jitted.trace(*operands).lower()
         key, kernel = _read_call(lowered.compiler_ir("stablehlo"))
         if key not in _known:
             with _dumping() as folder:
                 lowered.compile()
                 _known[key] = _read_code(folder)
-    return kernel(_known[key])
+    return replace(kernel(_known[key]), barriers=tuple(sorted(barriers.items())))
 
 
 @contextmanager

@@ -169,9 +169,10 @@ class _Line:
             self.expect("]")
             return Type(0, (of,) * count)
         if token == "{":
-            fields = [self.type()]
-            while self.peek() == ",":
-                self.next()
+            fields: list[Type] = []
+            while self.peek() != "}":
+                if fields:
+                    self.expect(",")
                 fields.append(self.type())
             self.expect("}")
             return Type(0, tuple(fields))
