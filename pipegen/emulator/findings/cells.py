@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pipegen.emulator.findings.clocks import Array
 from pipegen.emulator.findings.shadow import ALL_BYTES, Conflict, Index, Shadow
-from pipegen.emulator.machine.values import Array
 
 # An access of so many cells costs as much as `Shadow` takes for any.
 _CRUMBS = 48

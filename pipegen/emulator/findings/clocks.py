@@ -13,10 +13,12 @@ knew at its last proxy fence, or what others had fenced before they signalled (P
 "Memory Consistency Model", section "Proxies").
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
-from pipegen.emulator.machine.values import Array
-
+Array = NDArray[Any]
 GENERIC, ASYNC = 0, 1
 NEVER = 0
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipegen.emulator.findings.cells import Cells
-
 from pipegen.emulator.machine import (  # noqa: F401  (their handlers register themselves)
     async_copies,
     atomics,

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.shadow import ALL_BYTES
-from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
+from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT
 from pipegen.emulator.machine.state import Cta
 from pipegen.emulator.machine.values import (
     FULL,
