@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # these belong to this checkout's pipegen
 
-from emulated import installed
+from emulated import installed, merged
 
 from pipegen.emulator.verifying import DEFAULT_TIMEOUT
 from pipegen.measuring.code_digest import code_digest
@@ -42,7 +42,7 @@ def result_of(said: dict[str, Any]) -> Result:
     """One module's figures, of what `pipegen verify --json` says about it."""
     path, trials = Path(said["path"]), said["trials"]
     result = {
-        "module": f"{path.parent.name}/{path.name}",
+        "module": path.name,
         "code": code_digest(path),
         "dsl": dsl_of(path),
         "status": said["status"],
@@ -81,15 +81,9 @@ def dsl_of(path: Path) -> str:
 
 def is_known(module: Path, results: Sequence[Result]) -> bool:
     """Whether the module's code, as it is, has a verdict with the DSL that is installed."""
-    now = (f"{module.parent.name}/{module.name}", code_digest(module), dsl_of(module))
+    now = (module.name, code_digest(module), dsl_of(module))
     verdicts = [each for each in results if each["status"] in ("ok", "finding")]
     return now in [(each["module"], each["code"], each["dsl"]) for each in verdicts]
-
-
-def merged(before: Sequence[Result], now: Sequence[Result]) -> list[Result]:
-    """The results of both, the new ones in the place of the old, by module."""
-    found = {result["module"]: result for result in (*before, *now)}
-    return [found[name] for name in sorted(found)]
 
 
 def main() -> int:
@@ -117,7 +111,7 @@ def main() -> int:
         }
         text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
         arguments.json.write_text(text, "utf-8")
-    asked = {f"{module.parent.name}/{module.name}" for module in arguments.modules}
+    asked = {module.name for module in arguments.modules}
     found = [each for each in results if each["module"] in asked and each["status"] != "ok"]
     for result in found:
         codes = ", ".join(each["code"] for each in result["findings"]) or result["status"]

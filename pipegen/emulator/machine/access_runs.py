@@ -77,13 +77,13 @@ def _own_place(
         else:
             key.append(base if isinstance(base, int) else base.tobytes())
             before = base
-    known = w.cta.cells.repeated
+    cells = w.cta.cells
     whole = tuple(key)
-    place: Footprint | None = known.get(whole)
+    place: Footprint | None = cells.repeated.get(whole)
     if place is None:
         place = _found_place(w, bases, offsets, bytes_, mask)
-        if place is not None:
-            known[whole] = place
+        if place is not None and not cells.crumbled:
+            cells.repeated[whole] = place
     return place
 
 
