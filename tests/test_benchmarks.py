@@ -237,3 +237,19 @@ def test_verifying_goes_on_where_it_was_stopped(benchmark, monkeypatch, tmp_path
     modules[0].write_text("x = 3\n", encoding="utf-8")
     assert verified.main() == 1
     assert verified.main() == 1  # a finding is known, and stays one
+
+
+# What verify finds, and docs/emulator.md explains ("What it means, and what it does not").
+EXPLAINED = {"pallas_mixed_gemm_sm90_f16_c1x2.py": ["PG320"]}
+
+
+def test_every_emitted_module_was_verified_as_it_is(benchmark):
+    """`python benchmarks/verified.py generated/*/*.py --json benchmarks/verified.json` renews it."""
+    tables = benchmark("tables")
+    results = tables.read("verified.json")["results"]
+    now = {name: tables.code_digest(path) for name, path in tables.modules().items()}
+    assert {result["module"]: result["code"] for result in results} == now
+    assert all(result["schedules"] == 3 and result["runs"] >= 12 for result in results)
+    found = [result for result in results if result["status"] != "ok"]
+    codes = {each["module"]: [fault["code"] for fault in each["findings"]] for each in found}
+    assert codes == EXPLAINED
