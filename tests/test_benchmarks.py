@@ -244,7 +244,7 @@ EXPLAINED = {"pallas_mixed_gemm_sm90_f16_c1x2.py": ["PG320"]}
 
 
 def test_every_emitted_module_was_verified_as_it_is(benchmark):
-    """`python benchmarks/verified.py generated/*/*.py --json benchmarks/verified.json` renews it."""
+    """benchmarks/verified.py, with generated/*/*.py, renews the figures of what changed."""
     tables = benchmark("tables")
     results = tables.read("verified.json")["results"]
     now = {name: tables.code_digest(path) for name, path in tables.modules().items()}
