@@ -32,6 +32,7 @@ docs: $(BIN)/pipegen
 	$(BIN)/python benchmarks/tables.py README.md
 	$(BIN)/python benchmarks/jax_versions.py --table
 	$(BIN)/python benchmarks/tuning_table.py docs/tuning.md
+	$(BIN)/python benchmarks/tuning_table.py README.md
 
 format: $(BIN)/pipegen
 	$(BIN)/black pipegen tests benchmarks

@@ -53,7 +53,11 @@ class Row:
         """Whether a kernel of the template has this row's class."""
         if not self.producer:
             return template.turns == self.cls
-        return any(self.accepts(p, c, arch) for _, p, c in template.pipelines)
+        return any(
+            self.accepts(producer, consumer, arch)
+            for name, producer, consumer in template.pipelines
+            if name not in template.own_barriers
+        )
 
     def cta_groups_on(self, arch: str) -> tuple[int, ...]:
         """CTA group sizes on `arch`; pairs belong to tcgen05."""
@@ -103,6 +107,7 @@ class Template:
     options: tuple[tuple[str, tuple[object, ...]], ...] = ()
     turns: str = ""  # the class that orders groups; they hand over a turn and have no pair
     example: str = ""  # path of an emitted module in the repository
+    own_barriers: tuple[str, ...] = ()  # pipelines of no class: the text declares their barriers
     kinds: tuple[str, ...] = ()  # role kinds of which a custom graph must have one to be its
 
     @property
@@ -143,6 +148,7 @@ def templates() -> tuple[Template, ...]:
             turns=entry.get("turns", ""),
             example=entry.get("example", ""),
             kinds=tuple(entry.get("kinds", ())),
+            own_barriers=tuple(entry.get("own_barriers", ())),
         )
         for entry in _document()["template"]
     )

@@ -37,6 +37,7 @@ KERNELS = [
     "pallas/pallas_gemm_sm100",
     "pallas/pallas_gemm_sm90_ws",
     "pallas/pallas_gemm_sm90_ws_c2x1",
+    "pallas/pallas_gemm_sm90_pingpong",
     "pallas/pallas_gemm_sm90_emit_pipeline",
     "pallas/pallas_gemm_sm90_pallas_call",
     "pallas/pallas_mixed_gemm_sm90_g128",

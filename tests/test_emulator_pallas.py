@@ -32,6 +32,7 @@ RIGHT = {
         "pallas_gemm_sm90_ws_c2x1",
         "pallas_gemm_sm90_emit_pipeline",
         "pallas_gemm_sm90_pallas_call",
+        "pallas_gemm_sm90_pingpong_128x192_b_n_major",
         "pallas_mixed_gemm_sm90",
         "pallas_stream_sm90_ws",
         "pallas_stream_sm90_emit_pipeline",
@@ -51,8 +52,8 @@ RIGHT = {
         "pallas_custom_sm100_multiply_twice",
     ),
 }
-# What is broken -> (module, [text, what takes its place], sizes or the module's own, the finding's
-# code, words of it).
+# What is broken -> (module, [text, what takes its place, ...], sizes or the module's own, the code
+# of the finding, words of it).
 BROKEN = {
     "sm_90a": {
         "the store is not published": (
@@ -65,6 +66,37 @@ BROKEN = {
         "a stage is released while wgmma reads it": (
             "pallas_gemm_sm90_ws_in_flight",
             ["DELAY_RELEASE = 1 ", "DELAY_RELEASE = 0 "],
+            {},
+            "PG320",
+            "loads a box into SMEM",
+        ),
+        "a stage has one full barrier for both warpgroups": (
+            "pallas_gemm_sm90_pingpong",
+            [
+                "loaded = full.at[reader * MAINLOOP_STAGES + stage]",
+                "loaded = full.at[stage]",
+                "plgpu.barrier_wait(full.at[warpgroup * MAINLOOP_STAGES + stage])",
+                "plgpu.barrier_wait(full.at[stage])",
+            ],
+            {},
+            "PG310",
+            "no warp can go on",
+        ),
+        "a warpgroup gives itself the turn": (
+            "pallas_gemm_sm90_pingpong",
+            ["turn.at[1 - warpgroup]", "turn.at[warpgroup]"],
+            {},
+            "PG310",
+            "no warp can go on",
+        ),
+        "a stage in ping-pong is released a step early": (
+            "pallas_gemm_sm90_pingpong",
+            [
+                "stage_of(tile * k_tiles + k - 1)",
+                "stage_of(tile * k_tiles + k)",
+                "@pl.when(k > 0)",
+                "@pl.when(k + 1 < k_tiles)",
+            ],
             {},
             "PG320",
             "loads a box into SMEM",
@@ -141,7 +173,8 @@ def emulated():
 def _emulated(arch: str) -> dict[str, dict[str, object]]:
     wanted: dict[str, object] = {name: (str(PALLAS / f"{name}.py"), [], {}) for name in RIGHT[arch]}
     for what, (name, change, sizes, _, _) in BROKEN[arch].items():
-        wanted[what] = (str(PALLAS / f"{name}.py"), [change] if change else [], sizes)
+        changes = list(zip(change[::2], change[1::2], strict=True))
+        wanted[what] = (str(PALLAS / f"{name}.py"), changes, sizes)
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "emulated_pallas.py", arch, json.dumps(wanted)],
         capture_output=True,

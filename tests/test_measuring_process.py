@@ -191,7 +191,7 @@ def test_tune_from_end_to_end(numpy_gpu, tmp_path, monkeypatch):
     path = tmp_path / "k.toml"
     kernel = 'op = "gemm"\nbackend = "cute"\narch = "sm_90a"\n'
     path.write_text(f"pipegen = 1\n# mine\n[kernel]\n{kernel}", encoding="utf-8")
-    words = ["tune", str(path), "--shape", "96,64,128", "--most", "6", "--no-refine", "--write"]
+    words = ["tune", str(path), "--shape", "96,64,128", "--most", "6", "--near", "0", "--write"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     assert "best for all sizes" in done.output

@@ -18,10 +18,10 @@ from pipegen.description_file import load_description, parse_description
 from pipegen.errors import InputError
 from pipegen.measuring.protocol import Entrant
 from pipegen.measuring.shapes import load_list
-from pipegen.tuning import jobs, search, space
+from pipegen.tuning import jobs, proposing, search, space
 from pipegen.tuning.executors import Place, check_executor, place
 from pipegen.tuning.halving import Stage, tune_shape
-from pipegen.tuning.order import model_tiles, nvidia_tiles, tile_cost, tiles_for
+from pipegen.tuning.order import USUAL, model_tiles, nvidia_tiles, tile_cost, tiles_for
 from pipegen.tuning.ranking import failures, losing, mean_ratio, overall
 from pipegen.tuning.results import Results, description_digest, read_results, write_results
 from pipegen.tuning.writing import updated_text, write_best
@@ -48,38 +48,69 @@ def description():
 
 
 def candidate_of(description, *values):
-    (found,) = space.space_of(description, [values]).candidates
+    found = space.Planner(description).candidate(values)
+    assert found is not None
     return found
 
 
 def test_what_the_rules_refuse_is_dropped_with_the_rule(description):
-    proposals = space.proposals(description, [(128, 256), (128, 176), (64, 16)])
-    found = space.space_of(description, proposals)
-    names = [each.name for each in found.candidates]
+    tiles = [(128, 256), (128, 176), (64, 16)]
+    planner = space.Planner(description)
+    found, left = planner.first(proposing.proposals(description, (256, 512, 4096), tiles), 1000)
+    names = [each.name for each in found]
+    assert left == 0
     assert "k__m128_n256_k64_c2x1" in names
     assert "k__m64_n16_k128_c1x1_w1" in names
-    assert "k__m64_n16_k128_c2x1_w1_split4" in names
-    assert all("n16_" in name for name in names if "split" in name)  # small tiles alone
     assert "k__m128_n176_k64_c1x1_pingpong" in names
     assert all("pingpong" not in name for name in names if "n256" in name)
-    assert set(found.reasons()) == {"PG204"}
-    count, why = found.reasons()["PG204"]
+    count, why = space.reasons(planner.dropped)["PG204"]
+    assert set(space.reasons(planner.dropped)) == {"PG204"}
     assert count == 3  # ping-pong with 128 x 256, in each cluster
     assert "256 registers" in why
-    assert len({each.text for each in found.candidates}) == len(names) == len(set(names))
+    assert len({each.text for each in found}) == len(names) == len(set(names))
+
+
+def words_of(description, shape, tiles):
+    return [space.spelled(values) for values in proposing.proposals(description, shape, tiles)]
+
+
+def test_what_is_tried_depends_on_the_size(description):
+    few = words_of(description, (128, 512, 4096), [(64, 32), (128, 256)])
+    # 2 x 16 tiles of 64 x 32: four CTAs for each are 128, and eight are more than there are SMs.
+    assert "m64_n32_k128_c2x1_w1_split4" in few
+    assert not any("split8" in word or "pingpong_split" in word for word in few)
+    assert not any("n256" in word for word in few if "split" in word)  # small tiles alone
+    many = words_of(description, (4096, 4096, 4096), [(64, 32), (128, 256)])
+    assert not any("split" in word for word in many)  # every SM has a tile
+    # A cluster needs two tiles on that side; and what has none comes first.
+    assert not any("c2x1" in word for word in few if word.startswith("m128"))
+    assert any("c2x1" in word for word in many if word.startswith("m128"))
+    singles = ["c1x1" in word for word in many]
+    assert singles == sorted(singles, reverse=True)
 
 
 def test_values_that_give_the_same_module_count_once(description):
     same = [(("tile.m", 128), ("tile.n", 256)), (("tile.m", 128),), (("tile.n", 128),)]
-    found = space.space_of(description, same)
-    assert [each.values for each in found.candidates] == [same[0], same[2]]
+    found, _ = space.Planner(description).first(same, 10)
+    assert [each.values for each in found] == [same[0], same[2]]
+
+
+def test_no_more_is_planned_than_is_asked_for(description):
+    planner = space.Planner(description)
+    values = [(("tile.n", 300),), *((("tile.n", n),) for n in (64, 128, 192, 256))]
+    found, left = planner.first(values, 2)
+    assert [each.values for each in found] == [(("tile.n", 64),), (("tile.n", 128),)]
+    assert left == 2
+    assert [each.code for each in planner.dropped] == ["PG203"]
+    planner.first(values, 2)
+    assert len(planner.dropped) == 1  # refused once
 
 
 def test_a_kept_key_stays(description):
-    proposals = space.proposals(description, [(128, 192)])
-    found = space.space_of(description, proposals, keep=["cluster.shape"])
-    assert found.candidates
-    for candidate in found.candidates:
+    proposals = proposing.proposals(description, SHAPES[1], [(128, 192)])
+    found, _ = space.Planner(description, keep=["cluster.shape"]).first(proposals, 100)
+    assert found
+    for candidate in found:
         assert "cluster.shape" not in dict(candidate.values)
         assert "CLUSTER_M, CLUSTER_N = 2, 1" in candidate.text
 
@@ -91,14 +122,16 @@ def test_a_search_starts_without_what_it_sets(description):
 
 def test_neighbours_differ_in_one_value(description):
     candidate = candidate_of(description, ("tile.m", 128), ("tile.n", 192), ("tile.k", 64))
-    found = space.variations(candidate, stages=5, buffers=4)
+    found = proposing.variations(candidate, stages=5, buffers=4)
     assert (*candidate.values, ("scheduler.raster_group", 16)) in found
     assert (*candidate.values, ("pipeline.mainloop.stages", 4)) in found
     assert (*candidate.values, ("pipeline.epilogue.stages", 2)) in found
     assert (*candidate.values, ("role.producer.registers", 24)) in found
     assert all(len(set(values) - set(candidate.values)) == 1 for values in found)
-    made = space.space_of(description, found)
-    assert len(made.candidates) > 5
+    made, _ = space.Planner(description).first(found, 100)
+    assert len(made) > 5
+    raster = proposing.raster_variations(candidate)
+    assert {dict(values)["scheduler.raster_group"] for values in raster} == {4, 16, 32}
 
 
 @pytest.mark.parametrize("op", ["stream", "reduce"])
@@ -106,8 +139,10 @@ def test_what_moves_bytes_has_candidates_too(op):
     backend = "pallas" if op == "reduce" else "cute"
     toml = f'pipegen = 1\nkernel = {{ op = "{op}", backend = "{backend}", arch = "sm_90a" }}\n'
     description = parse_description(toml)
-    found = space.space_of(description, space.proposals(description, []))
-    assert len(found.candidates) > 3
+    proposed = proposing.proposals(description, (4096, 4096, 1), [])
+    found, _ = space.Planner(description).first(proposed, 100)
+    assert len(found) > 3
+    assert not proposing.raster_variations(found[0])
     # The longest row of a reduce is no matter of speed.
     assert ("tile.n" in space.searched(op)) == (op == "stream")
 
@@ -136,11 +171,15 @@ def test_the_cost_of_a_tile():
     assert tile_cost((64 * 133, 64, 128), 64, 64, 132) == pytest.approx(2 * 6)
 
 
-def test_each_size_has_its_say():
-    tiles = tiles_for(SHAPES, 132, 3)
-    best = [model_tiles(shape, 132, 1)[0] for shape in SHAPES]
-    assert tiles[: len(set(best))] == list(dict.fromkeys(best))
-    assert tiles_for(SHAPES, 132, 3, first=[[(128, 48)], [(64, 240)]])[:2] == [(128, 48), (64, 240)]
+def test_the_usual_tiles_are_tried_at_every_size():
+    for shape in SHAPES:
+        tiles = tiles_for(shape, 132, 3)
+        assert tiles[:3] == model_tiles(shape, 132, 3)
+        assert set(USUAL) <= set(tiles)
+    assert tiles_for(SHAPES[0], 132, 3, first=[(128, 48)])[:2] == [
+        (128, 48),
+        model_tiles(SHAPES[0], 132, 1)[0],
+    ]
 
 
 def test_nvidias_heuristics_are_optional(monkeypatch):
@@ -215,15 +254,17 @@ def found_by(description, monkeypatch):
     """Searches with a fake GPU and no compiler: what came out, and the results."""
     monkeypatch.setattr(search, "compile_candidate", compiled)
     monkeypatch.setattr(fake_gpu.FakeGpu, "measured", [])
-    tiles = tiles_for(SHAPES, 132, 3)
+    proposed = {
+        shape: proposing.proposals(description, shape, tiles_for(shape, 132, 3)) for shape in SHAPES
+    }
 
     def run(results, factory="fake_gpu:FakeGpu", **more):
         options = search.Options(("cublas",), factory=factory, **more)
         saved = []
         with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as one:
             outcome = search.search(
-                description, SHAPES, space.proposals(description, tiles), options, results,
-                Place(pool, one, 1), "Fake GPU", saved.append,
+                description, proposed, options, results, Place(pool, one, 1), "Fake GPU",
+                saved.append,
             )  # fmt: skip
         jobs.close()
         return outcome, saved
@@ -236,7 +277,12 @@ def test_a_search_finds_what_the_formula_says(found_by):
     assert len(saved) == 2 * len(SHAPES)  # after each size, in both rounds
     first, second = outcome.shapes
     assert fake_gpu.tile_of(first.ranked[0].name) == model_tiles(SHAPES[0], 132, 1)[0]
-    assert fake_gpu.tile_of(second.ranked[0].name) == model_tiles(SHAPES[1], 132, 1)[0]
+    # Two tiles cost the same there.
+    costs = [
+        tile_cost(SHAPES[1], m, n, 132)
+        for m, n in (fake_gpu.tile_of(second.ranked[0].name), model_tiles(SHAPES[1], 132, 1)[0])
+    ]
+    assert costs[0] == costs[1]
     assert all("_r16" in result.ranked[0].name for result in outcome.shapes)  # by the neighbours
     assert outcome.described == "k__as_described"
     for result in outcome.shapes:
@@ -249,15 +295,38 @@ def test_a_search_finds_what_the_formula_says(found_by):
 
 
 def test_without_refining_there_is_one_round(found_by):
-    outcome, saved = found_by(Results(), refine=False)
+    outcome, saved = found_by(Results(), near=0)
     assert len(saved) == len(SHAPES)
     assert not any("_r16" in name for name in outcome.candidates)
 
 
 def test_fewer_candidates_are_compiled(found_by):
-    outcome, _ = found_by(Results(), refine=False, most=5)
-    assert len(outcome.candidates) == 6  # and the description
+    outcome, _ = found_by(Results(), near=0, most=5)
+    assert {len(result.shares) for result in outcome.shapes} == {6}  # and the description
+    assert set(outcome.candidates) == {n for result in outcome.shapes for n in result.shares}
     assert outcome.left_out > 0
+
+
+def test_the_fastest_of_each_size_may_be_tried_at_all(found_by):
+    outcome, _ = found_by(Results(), most=5, for_all=True)
+    fastest = fake_gpu.tile_of(outcome.shapes[0].ranked[0].name)
+    elsewhere = outcome.shapes[1].shares
+    assert fastest in map(fake_gpu.tile_of, elsewhere)
+    alone, _ = found_by(Results(), most=5)
+    assert fastest not in map(fake_gpu.tile_of, alone.shapes[1].shares)
+
+
+def test_peers_are_timed_once(found_by):
+    """In the last round: one that tunes itself takes longer than all candidates."""
+    results = Results()
+    found_by(results)
+    assert {("coarse" in key, bool(entry["peers"])) for key, entry in results.entries.items()} == {
+        (True, False),
+        (False, True),
+    }
+    results = Results()
+    found_by(results, near=0)
+    assert all(entry["peers"] for entry in results.entries.values())
 
 
 def test_a_search_goes_on_where_it_was(found_by, tmp_path):
@@ -278,19 +347,19 @@ def test_a_search_goes_on_where_it_was(found_by, tmp_path):
     assert len(fake_gpu.FakeGpu.measured) == 1
     # Other candidates: everything again.
     fake_gpu.FakeGpu.measured.clear()
-    found_by(read_results(path), most=4, refine=False)
+    found_by(read_results(path), most=4, near=0)
     assert len(fake_gpu.FakeGpu.measured) == len(SHAPES)
 
 
 def test_a_hang_is_paid_for_once(found_by):
     results = Results()
-    first, _ = found_by(results, factory="fake_gpu:Faulty", refine=False)
+    first, _ = found_by(results, factory="fake_gpu:Faulty", near=0)
     hung = {name for name, (why, _) in failures(first.shapes).items() if "hang" in why}
     assert hung
     assert not hung & {timing.name for result in first.shapes for timing in result.ranked}
     for entry in results.entries.values():
         entry["space"] = "another"  # so that it is measured again
-    second, _ = found_by(results, factory="fake_gpu:Faulty", refine=False)
+    second, _ = found_by(results, factory="fake_gpu:Faulty", near=0)
     assert hung <= set(second.not_compiled)
     assert not hung & {name for result in second.shapes for name in result.out}
     wrong = {name for name, (why, _) in failures(second.shapes).items() if "wrong" in why}
@@ -329,7 +398,7 @@ def test_what_is_written_is_what_was_measured(description):
     from pipegen.planning import plan
     from pipegen.rendering import render
 
-    for proposal in space.proposals(description, [(128, 176), (64, 16)])[::3]:
+    for proposal in proposing.proposals(description, SHAPES[1], [(128, 176), (64, 16)])[::3]:
         candidate = candidate_of(description, *proposal)
         changed = parse_description(updated_text(TOML, candidate))
         (text,) = render(plan(changed), formatted=False).values()
@@ -437,7 +506,7 @@ def test_a_dry_run_lists_the_candidates(tmp_path):
     assert any("m64_n96" in name for name in data["candidates"])
     assert all(each["rule"] == "PG204" for each in data["dropped"])
     plain = invoke("tune", GEMM, "--shapes", "bar", "--dry-run", "--most", "7")
-    assert "7 candidates" in plain.stdout
+    assert "at most 7 at a size" in plain.stdout
     assert "dropped by PG204" in plain.stdout
 
 
@@ -497,9 +566,10 @@ def test_the_bar_is_the_list_of_the_issue():
     assert load_description(GEMM).kernel.op == "gemm"
 
 
-def test_the_page_says_what_the_committed_search_found():
+@pytest.mark.parametrize("page", ["docs/tuning.md", "README.md"])
+def test_the_page_says_what_the_committed_search_found(page):
     done = subprocess.run(
-        [sys.executable, "benchmarks/tuning_table.py", "--check", "docs/tuning.md"],
+        [sys.executable, "benchmarks/tuning_table.py", "--check", page],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -512,5 +582,5 @@ def test_the_committed_search_is_one_that_a_search_goes_on_from():
     results = read_results(ROOT / "benchmarks" / "tune_gemm_sm90_bf16.json")
     shapes = {tuple(entry["shape"]) for entry in results.entries.values()}
     assert shapes == set(load_list("bar").shapes)
-    digest = description_digest(load_description(GEMM))
+    digest = description_digest(load_description(ROOT / "benchmarks" / "gemm.toml"))
     assert all(key.startswith(f"{digest} | NVIDIA H200 | ") for key in results.entries)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_warp_specialized.py.j2 1dac4a767758
-# text: fe8bb2ada1b4
+# template: pallas/gemm_sm90_warp_specialized.py.j2 f984b6768623
+# text: 8e54a1d21cd9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:

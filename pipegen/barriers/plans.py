@@ -51,7 +51,7 @@ def find_in_plan(plan: Plan) -> tuple[list[tuple[str, Finding]], list[Skipped]]:
         if pipeline.full_arrive_count is None or pipeline.construct in UNKNOWN:
             skipped.append(Skipped(pipeline.name, f"{pipeline.construct} has no barrier of ours"))
             continue
-        if pipeline.name in plan.description.order or pipeline.construct == "PipelineOrder":
+        if pipeline.name in plan.description.order or pipeline.groups > 1:
             count = pipeline.full_arrive_count
             threads = turn_threads(plan, pipeline)
             finding = find_in_turns([count] * pipeline.groups, [threads] * pipeline.groups)
@@ -133,7 +133,7 @@ def producers_of(plan: Plan, pipeline: PipelinePlan) -> list[End]:
         return [End(name, 1, tx_count, tx_count) for name in names]
     if pipeline.construct == "PipelineUmmaAsync":
         return [End("tcgen05.commit", 1)]
-    if pipeline.construct == "plgpu.kernel":
+    if pipeline.construct in ("plgpu.kernel", "plgpu.Barrier"):
         tx_count = pipeline.tx_count or 0
         if pipeline.name == "accumulator":
             return [End("tcgen05.commit", 1)]
@@ -160,6 +160,8 @@ def consumers_of(plan: Plan, pipeline: PipelinePlan) -> list[End]:
         if pipeline.name == "accumulator":
             return split("epilogue", group * max(1, threads_of(plan, "epilogue") // WARPGROUP))
         return [End("tcgen05.commit", 1)]
+    if pipeline.construct == "plgpu.Barrier":
+        return split("consumer", WARPGROUP)  # ping-pong: the warpgroup whose tile it is
     partners = receivers(plan, pipeline)
     if pipeline.construct in ("PipelineTmaUmma", "PipelineAsyncUmma"):
         several = partners if pipeline.construct == "PipelineTmaUmma" else 1

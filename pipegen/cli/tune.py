@@ -18,14 +18,15 @@ from pipegen.cli.measured import (
 if TYPE_CHECKING:
     from pipegen.description import KernelDescription
     from pipegen.measuring.shapes import Shape
-    from pipegen.tuning.search import Options, Outcome
-    from pipegen.tuning.space import Values
+    from pipegen.tuning.search import Options, Outcome, Proposals
 
+# Tiles of a size that the model, or NVIDIA's, may propose; the usual ones come on top.
+TILES = 6
 EPILOG = """\b
 Examples:
   pipegen tune kernels/gemm.toml --shape 4096,4096,4096
   pipegen tune kernels/gemm.toml --shapes deepgemm --write
-  pipegen tune kernels/gemm.toml --shapes bar --keep cluster.shape --most 60
+  pipegen tune kernels/gemm.toml --shapes bar --keep cluster.shape --most 24
   pipegen tune kernels/gemm.toml --dry-run                    the candidates; no GPU
   pipegen tune kernels/gemm.toml --executor processes --jobs 8
 """
@@ -50,14 +51,14 @@ def _tunable() -> tuple[str, ...]:
     "--keep", multiple=True, metavar="KEY", shell_complete=words_of(_tunable),
     help="A key whose value in FILE stays; may be repeated.",
 )  # fmt: skip
-@click.option("--most", type=click.IntRange(1, 10_000), default=120, show_default=True,
-              help="Candidates to compile at first.")  # fmt: skip
+@click.option("--most", type=click.IntRange(1, 10_000), default=48, show_default=True,
+              help="Candidates of a size to begin with.")  # fmt: skip
 @click.option(
     "--order", type=click.Choice(["model", "nvidia"]), default="model", show_default=True,
     help="Which tiles come first: by waves and loads, or by nvidia-matmul-heuristics.",
 )  # fmt: skip
-@click.option("--refine/--no-refine", default=True, show_default=True,
-              help="Try the neighbours of the fast ones.")  # fmt: skip
+@click.option("--near", type=click.IntRange(0, 1000), default=20, show_default=True,
+              help="Neighbours of a size's fastest ones to try; 0 for none.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Measure everything again.")
 @click.option("--dry-run", is_flag=True, help="List the candidates and what was dropped; no GPU.")
 @click.option(
@@ -84,7 +85,7 @@ def command(
     keep: tuple[str, ...],
     most: int,
     order: str,
-    refine: bool,
+    near: int,
     fresh: bool,
     dry_run: bool,
     executor: str,
@@ -129,7 +130,7 @@ def command(
         )  # fmt: skip
     shapes = chosen_shapes(sizes, lists)
     peers = tuple(checked_peers(words(against) or [usual_peer(op)], {op}))
-    options = Options(peers, keep, most, refine, limit, timeout)
+    options = Options(peers, keep, most, near, write, limit, timeout)
     check_executor(executor)
     proposed = _proposals(description, shapes, order)
     target = results or file.with_suffix(".tune.json")
@@ -139,9 +140,7 @@ def command(
         return
     if fresh:
         known.entries.clear()
-    outcome = _search(
-        description, shapes, proposed, options, known, target, executor, jobs, require_gpu
-    )
+    outcome = _search(description, proposed, options, known, target, executor, jobs, require_gpu)
     _show(outcome, peers, target, output)
     if write:
         _write(file, outcome, keep)
@@ -162,27 +161,27 @@ def _check_keys(keep: tuple[str, ...]) -> None:
         )  # fmt: skip
 
 
-def _proposals(
-    description: "KernelDescription", shapes: "list[Shape]", order: str
-) -> "list[Values]":
+def _proposals(description: "KernelDescription", shapes: "list[Shape]", order: str) -> "Proposals":
     from pipegen.hardware import HARDWARE
     from pipegen.planning.defaults import resolve
     from pipegen.tuning.order import nvidia_tiles, tiles_for
-    from pipegen.tuning.space import proposals
+    from pipegen.tuning.proposing import proposals
 
     resolved = resolve(description)
-    first = []
+    first: list[list[tuple[int, int]]] = [[] for _ in shapes]
     if order == "nvidia":
         types = resolved.dtype.a, str(resolved.dtype.out)
         first = nvidia_tiles(shapes, types, (resolved.layout.a, resolved.layout.b), 4)
     sms = HARDWARE[description.kernel.arch].sm_count
-    return proposals(description, tiles_for(shapes, sms, 6, first))
+    return {
+        shape: proposals(description, shape, tiles_for(shape, sms, TILES, own))
+        for shape, own in zip(shapes, first, strict=True)
+    }
 
 
 def _search(
     description: "KernelDescription",
-    shapes: "list[Shape]",
-    proposed: "list[Values]",
+    proposed: "Proposals",
     options: "Options",
     known: Any,
     target: Path,
@@ -214,7 +213,7 @@ def _search(
         known.facts = {"machine": machine(), "device": device}
         try:
             return search(
-                description, shapes, proposed, options, known, found, device["gpu"],
+                description, proposed, options, known, found, device["gpu"],
                 partial(write_results, target), progress.show,
             )  # fmt: skip
         finally:
@@ -223,28 +222,39 @@ def _search(
 
 
 def _show_space(
-    description: "KernelDescription", proposed: "list[Values]", options: "Options", output: str
+    description: "KernelDescription", proposed: "Proposals", options: "Options", output: str
 ) -> None:
     from pipegen.cli import print_json
+    from pipegen.measuring.shapes import shape_text
     from pipegen.tuning.search import first_space
+    from pipegen.tuning.space import Planner, reasons
 
-    found, left_out = first_space(description, proposed, options)
+    planner = Planner(description, options.keep)
+    found = first_space(planner, proposed, options.most)
+    every = found.candidates()
     if output == "json":
         print_json(
             {
-                "candidates": {each.name: each.as_dict() for each in found.candidates},
-                "left_out": left_out,
+                "candidates": {each.name: each.as_dict() for each in every},
+                "sizes": {
+                    shape_text(shape): [each.name for each in own]
+                    for shape, own in found.by_shape.items()
+                },
+                "left_out": found.left_out,
                 "dropped": [
                     {"values": dict(each.values), "rule": each.code, "why": each.why}
-                    for each in found.dropped
+                    for each in planner.dropped
                 ],
             }
         )
         return
-    for candidate in found.candidates:
+    for candidate in every:
         click.echo(candidate.name)
-    click.echo(f"{len(found.candidates)} candidates, {left_out} more beyond --most")
-    for code, (count, why) in found.reasons().items():
+    most = max(len(own) for own in found.by_shape.values())
+    click.echo(
+        f"{len(every)} candidates, at most {most} at a size; {found.left_out} more beyond --most"
+    )
+    for code, (count, why) in reasons(planner.dropped).items():
         click.echo(f"dropped by {code}: {count}, the first because {why}")
 
 

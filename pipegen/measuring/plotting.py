@@ -106,6 +106,9 @@ def check_target(path: Path) -> None:
         ) from None
 
 
+FAR = 2.0  # a ratio from which on their axis is logarithmic
+
+
 def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw the report into an .svg or .png. Raises InputError if that cannot be."""
     check_target(path)
@@ -162,6 +165,10 @@ def _draw_ratios(axes: Any, data: PlotData) -> None:
         axes.errorbar(line.xs, line.ys, spread, fmt="o", capsize=3, label=f"to {line.name}")
     axes.axhline(1.0, color="k", linewidth=1)
     axes.set_ylabel("ratio (above 1: faster)")
+    if max((y for line in data.ratios for y in line.ys), default=1.0) > FAR:
+        # What is near 1 stays apart beside what is far from it.
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:.3g}")
     axes.set_xticks(range(len(data.sizes)), data.sizes, rotation=60, ha="right", fontsize=7)
     axes.grid(alpha=0.3)
     if data.ratios:

@@ -12,7 +12,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from pipegen.measuring.peers import load_entries
 from pipegen.measuring.rotation import copies_for
 from pipegen.measuring.rows import COPY, timed_name
 from pipegen.measuring.shapes import size_of
+
+COMPILERS = 8  # threads that compile for jax at once; Python's lock leaves more without work
 
 
 def say(**words: Any) -> None:
@@ -101,6 +104,7 @@ class Session:
         entries: dict[str, Entry] = {}
         out: dict[str, str] = {}
         modules = []
+        _compile_together([self.kernels[name] for name in names], operands)
         for name in names:
             say(at="check", name=name)
             try:
@@ -174,6 +178,18 @@ class Session:
         repeats = turns.repeats_for(first, names, seconds, timer.launches)
         say(at="rounds", name="")
         return {"figures": turns.interleave(timer.sample, repeats, rounds)}
+
+
+def _compile_together(kernels: Sequence[Operator], operands: list[Any]) -> None:
+    """Compile in threads what jax compiles for a size; what fails here fails again when checked."""
+    makers = [maker for kernel in kernels if (maker := _maker(kernel)) is not None]
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        for _ in as_completed([pool.submit(maker, operands) for maker in makers]):
+            say(at="compile", name="")
+
+
+def _maker(kernel: Operator) -> Callable[[list[Any]], None] | None:
+    return getattr(kernel, "compile_for", None) if getattr(kernel, "pallas", False) else None
 
 
 def _words(error: BaseException) -> str:

@@ -108,6 +108,12 @@ FAMILIES: dict[str, Family] = {
         later("gemm_sm90_pallas", "plan_gemm_sm90_pallas"),
         RELEASE_KEYS | {"role.consumer.split", "role.producer.memory_thread_idx"},
     ),
+    "gemm_sm90_pallas_pingpong": Family(
+        ("producer", "consumer"),
+        GEMM_RULES | {"PG230"},
+        later("gemm_defaults", "fill_gemm"),
+        later("gemm_sm90_pallas_pingpong", "plan_gemm_sm90_pallas_pingpong"),
+    ),
     "gemm_sm100_pallas": Family(
         ("tma", "mma", "epilogue"),
         GEMM_RULES | {"PG242", "PG243"},

@@ -6,11 +6,18 @@ buffers are allocated one behind the other, each at a multiple of 1024; barriers
 `emit_pipeline` frees its operands' buffers when it ends, so that the epilogue's use the same bytes.
 """
 
-from pipegen.arithmetic import SmemSplit, align_up, operand_stage_bytes, tile_bytes
+from pipegen.arithmetic import (
+    SmemSplit,
+    align_up,
+    operand_stage_bytes,
+    order_barrier_bytes,
+    tile_bytes,
+)
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, MBARRIER_BYTES, SWIZZLE_128B_ALIGNMENT
 from pipegen.planning.release import release_of
 from pipegen.planning.smem_budget import SmemBudget
+from pipegen.planning.turns import TURN_STAGES, TURN_WARPGROUPS, takes_turns, tile_warpgroups
 from pipegen.vocabulary import DTYPE
 
 # Blocks of `emit_pipeline` that share an SM: one's epilogue overlaps the other's mainloop.
@@ -29,13 +36,14 @@ def consumer_warpgroups(description: KernelDescription) -> int:
 def split_of(description: KernelDescription) -> str:
     """What several consumer warpgroups share: the tile's rows, m, or its columns, n; else none."""
     role = description.role["consumer"]
-    return str(role.split) if consumer_warpgroups(description) > 1 else ""
+    together = tile_warpgroups(description, consumer_warpgroups(description))
+    return str(role.split) if together > 1 else ""
 
 
 def warpgroup_tile(description: KernelDescription) -> tuple[int, int]:
     """Rows and columns of the tile that one warpgroup computes."""
     m, n = description.tile.m or 0, description.tile.n or 0
-    warpgroups = consumer_warpgroups(description)
+    warpgroups = tile_warpgroups(description, consumer_warpgroups(description))
     return (m, n // warpgroups) if split_of(description) == "n" else (m // warpgroups, n)
 
 
@@ -50,6 +58,11 @@ def store_tile(description: KernelDescription) -> tuple[int, int]:
 def is_emit_pipeline(description: KernelDescription) -> bool:
     """Whether one warpgroup loads and computes."""
     return description.kernel.style == "emit-pipeline"
+
+
+def most_stages(description: KernelDescription) -> int:
+    """Stages whose barriers are one group; in ping-pong the full ones are two a stage."""
+    return MOST_STAGES // (TURN_WARPGROUPS if takes_turns(description) else 1)
 
 
 def pallas_budget(description: KernelDescription) -> SmemBudget:
@@ -72,8 +85,11 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         capacity = hardware.smem_per_block
         held = buffers_of_persistent(subtiles)[0] if buffers == "auto" else buffers
     _, kept = release_of(description)
+    turns = takes_turns(description)
     extra = MBARRIER_BYTES if kept and not emit else 0
-    barriers_a_stage = 1 if emit else 2
+    extra += order_barrier_bytes(TURN_STAGES, TURN_WARPGROUPS) if turns else 0
+    # In ping-pong a stage has a full barrier for each of the two, and one that says it is empty.
+    barriers_a_stage = 1 + TURN_WARPGROUPS if turns else 1 if emit else 2
 
     def total(stages: int, buffers: int) -> int:
         ring = sum(align_up(stages * size, SWIZZLE_128B_ALIGNMENT) for size in (a_bytes, b_bytes))
@@ -82,7 +98,7 @@ def pallas_budget(description: KernelDescription) -> SmemBudget:
         barriers = barriers_a_stage * stages * MBARRIER_BYTES + extra
         return (max(ring, stores) if emit else ring + stores) + barriers
 
-    most = min(MOST_STAGES, capacity // (a_bytes + b_bytes))
+    most = min(most_stages(description), capacity // (a_bytes + b_bytes))
     fitting = [s for s in range(1, most + 1) if total(s, held) <= capacity]
     chosen = (max(fitting, default=0)) if stages == "auto" else stages
     barrier_bytes = barriers_a_stage * chosen * MBARRIER_BYTES + extra

@@ -36,6 +36,7 @@ K_ROW_BYTES = (32, 64, 128, 256)
 SPLIT_N_ROWS = (64, 128, 192, 256)
 MAX_N = 256
 TMEM_LANES = 128
+IN_TURN = "in ping-pong one warpgroup computes a tile: 64 rows of wgmma, once or twice"
 
 
 def check(description: KernelDescription) -> Iterator[Problem]:
@@ -49,14 +50,14 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     if m is None or n is None or k is None or warpgroups is None or warpgroups not in counts:
         return
     if description.kernel.backend == "pallas":
-        yield from _pallas(description, warpgroups)
+        yield from _pallas(description, tile_warpgroups(description, warpgroups))
         yield from _depth(k, description)
         return
     warpgroups = tile_warpgroups(description, warpgroups)
     rows = sizes_m(warpgroups)
     if takes_turns(description) and m not in rows:
         yield Problem(
-            "in ping-pong one warpgroup computes a tile: 64 rows of wgmma, once or twice",
+            IN_TURN,
             "tile.m",
             m,
             listing(rows),
@@ -87,6 +88,16 @@ def _pallas(description: KernelDescription, warpgroups: int) -> Iterator[Problem
     """Rows and columns of each consumer warpgroup; three share a tile by its rows or columns."""
     m, n = description.tile.m or 0, description.tile.n or 0
     split = description.role["consumer"].split
+    turns = takes_turns(description)
+    if split is not None and turns:
+        yield Problem(
+            "in ping-pong each consumer warpgroup has a tile to itself",
+            "role.consumer.split",
+            split,
+            'no value, or consumers = "cooperative"',
+            "leave the key out",
+        )
+        split = None
     if split is not None and warpgroups == 1:
         yield Problem(
             "one consumer warpgroup has the tile to itself",
@@ -104,6 +115,8 @@ def _pallas(description: KernelDescription, warpgroups: int) -> Iterator[Problem
     rows = SPLIT_N_ROWS if split == "n" else sizes_m(warpgroups)
     if m not in rows:
         why = f"wgmma computes 64 rows for each of {each}, once or twice"
+        if turns:
+            why = IN_TURN
         if split == "n":
             why = f"wgmma computes 64 rows at a time, and {each} share the tile by its columns"
         yield Problem(why, "tile.m", m, listing(rows), nearest_number(m, rows))

@@ -95,12 +95,14 @@ def _keep(path: Path, made: bytes) -> None:
 
 @dataclass(frozen=True)
 class MeasureJob:
-    """One size to measure: the compiled candidates, and how. `factory`: MODULE:CLASS of the
+    """One size to measure. `modules`: all that were compiled, so that one process keeps them for
+    every size; `names`: those to time at this one, None for all. `factory`: MODULE:CLASS of the
     measurer; a test has a fake one."""
 
     shape: Shape
     modules: tuple[Compiled, ...]
     peers: tuple[str, ...]
+    names: frozenset[str] | None = None
     always: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = STAGES
     limit: float = 30.0
@@ -109,7 +111,8 @@ class MeasureJob:
 
 def measure(job: MeasureJob) -> ShapeResult:
     """Time the candidates at one size, on this process' GPU."""
-    measurer, entrants = _kept(job)
+    measurer, every = _kept(job)
+    entrants = [each for each in every if job.names is None or each.name in job.names]
     return tune_shape(measurer, job.shape, entrants, job.peers, job.stages, job.always)
 
 

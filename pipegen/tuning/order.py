@@ -7,7 +7,6 @@ Pure but for `nvidia_tiles`.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from pipegen.errors import InputError
@@ -40,19 +39,12 @@ def model_tiles(shape: Shape, sms: int, most: int) -> list[tuple[int, int]]:
 
 
 def tiles_for(
-    shapes: Sequence[Shape], sms: int, most: int, first: Sequence[Sequence[tuple[int, int]]] = ()
+    shape: Shape, sms: int, most: int, first: Sequence[tuple[int, int]] = ()
 ) -> list[tuple[int, int]]:
-    """The tiles to try for these sizes: each size's best, then each one's second, and so on; last
-    the usual ones.
-
-    `first`: for each size tiles that somebody else proposes; they come before the model's.
-    """
-    lists: list[list[tuple[int, int]]] = []
-    for index, shape in enumerate(shapes):
-        proposed = list(first[index]) if index < len(first) else []
-        lists.append(list(dict.fromkeys([*proposed, *model_tiles(shape, sms, most)]))[:most])
-    merged = [tile for row in zip_longest(*lists) for tile in row if tile]
-    return list(dict.fromkeys([*merged, *USUAL]))
+    """The (M, N) tiles to try at a size: those that somebody else proposes (`first`), then the
+    model's, `most` of both; last the usual ones, which so are tried at every size."""
+    found = dict.fromkeys([*first, *model_tiles(shape, sms, most)])
+    return list(dict.fromkeys([*list(found)[:most], *USUAL]))
 
 
 PRECISIONS = {("bf16", "bf16"): "TST", ("f16", "f16"): "HSH"}

@@ -4,7 +4,7 @@
 Where the work is done is the executors' matter, and what a result is `halving`'s.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ from pipegen.rendering import render
 from pipegen.tuning.executors import Place
 from pipegen.tuning.halving import STAGES, ShapeResult, Stage
 from pipegen.tuning.jobs import GPU, Compiled, CompileJob, MeasureJob, compile_candidate, measure
+from pipegen.tuning.proposing import raster_variations, variations
 from pipegen.tuning.results import (
     Results,
     description_digest,
@@ -25,29 +26,28 @@ from pipegen.tuning.results import (
 from pipegen.tuning.space import (
     Candidate,
     Dropped,
-    Space,
+    Planner,
     Values,
     searched,
-    space_of,
-    variations,
     with_values,
 )
 
-# Candidates of a size whose neighbours are tried, and how many of them over all sizes.
-FAST_PER_SHAPE, FAST_IN_ALL = 2, 8
-
 Progress = Callable[[str, int, int], None]
+# What to try at each size, in this order.
+Proposals = Mapping[Shape, Sequence[Values]]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. `most`: candidates to compile at first; `refine`: try the neighbours of the
-    fast ones; `limit` and `timeout`: seconds for a step on the GPU, and to compile a module."""
+    """How to search. `most`: candidates of a size to begin with; `near`: neighbours of its fastest
+    ones, in a second round if there are any; `for_all`: and each size's fastest at all sizes;
+    `limit` and `timeout`: seconds for a step on the GPU, and to compile a module."""
 
     peers: tuple[str, ...]
     keep: tuple[str, ...] = ()
-    most: int = 120
-    refine: bool = True
+    most: int = 48
+    near: int = 20
+    for_all: bool = False
     limit: float = 30.0
     timeout: float = 120.0
     stages: tuple[Stage, ...] = STAGES
@@ -89,19 +89,31 @@ def tunable_values(description: KernelDescription) -> Values:
     return tuple(found)
 
 
-def first_space(
-    description: KernelDescription, proposals: Iterable[Values], options: Options
-) -> tuple[Space, int]:
-    """The candidates to begin with, at most `options.most`, and how many more there would be."""
-    found = space_of(description, proposals, options.keep)
-    kept = found.candidates[: options.most]
-    return replace(found, candidates=kept), len(found.candidates) - len(kept)
+@dataclass(frozen=True)
+class FirstSpace:
+    """What a search begins with: the candidates of each size, at most `options.most`, and how many
+    proposals there would be beyond."""
+
+    by_shape: Mapping[Shape, Sequence[Candidate]]
+    left_out: int
+
+    def candidates(self) -> list[Candidate]:
+        """Those of all sizes, each once."""
+        return list({each.name: each for own in self.by_shape.values() for each in own}.values())
+
+
+def first_space(planner: Planner, proposed: Proposals, most: int) -> FirstSpace:
+    """Plan what is proposed for each size, until there are enough."""
+    found = {shape: planner.first(values, most) for shape, values in proposed.items()}
+    return FirstSpace(
+        {shape: own for shape, (own, _) in found.items()},
+        sum(left for _, left in found.values()),
+    )
 
 
 def search(
     description: KernelDescription,
-    shapes: Sequence[Shape],
-    proposals: Iterable[Values],
+    proposed: Proposals,
     options: Options,
     results: Results,
     place: Place,
@@ -109,25 +121,37 @@ def search(
     save: Callable[[Results], None] = lambda _: None,
     progress: Progress = lambda *_: None,
 ) -> Outcome:
-    """Search; each size's result goes into `results`, which `save` gets each time."""
+    """Search at the sizes that something is proposed for; each size's result goes into `results`,
+    which `save` gets each time.
+
+    The peers take part once: in the last round.
+    """
     own = as_described(description)
-    outcome = Outcome(description, own.name, device=device)
-    found, outcome.left_out = first_space(description, proposals, options)
-    outcome.dropped += found.dropped
+    planner = Planner(description, options.keep)
+    outcome = Outcome(description, own.name, device=device, dropped=planner.dropped)
+    first = first_space(planner, proposed, options.most)
+    outcome.left_out = first.left_out
     run = _Run(description, options, results, place, device, save, progress, outcome)
-    coarse = run.round("coarse", shapes, [own, *found.candidates])
-    if not options.refine:
-        outcome.shapes = coarse
+    begin = {shape: [own, *found] for shape, found in first.by_shape.items()}
+    if not options.near:
+        outcome.shapes = run.round("coarse", begin, options.peers)
         return outcome
-    neighbours = space_of(description, _neighbours(coarse, outcome), options.keep)
-    outcome.dropped += neighbours.dropped
-    known = set(outcome.candidates)
-    fresh = [each for each in neighbours.candidates if each.name not in known]
-    winners = {timing.name for result in coarse for timing in result.ranked}
-    again = [outcome.candidates[name] for name in sorted(winners | {own.name}) if name in known]
-    fine = run.round("fine", shapes, [*again, *fresh])
+    coarse = run.round("coarse", begin, ())
+    everywhere = _for_all(coarse) if options.for_all else []
+    again: dict[Shape, list[Candidate]] = {}
+    for result in coarse:
+        names = [own.name, *(timing.name for timing in result.ranked), *everywhere]
+        known = [outcome.candidates[name] for name in dict.fromkeys(names)]
+        near, _ = planner.first(_neighbours(result, outcome), options.near)
+        again[result.shape] = [*known, *(each for each in near if each.name not in names)]
+    fine = run.round("fine", again, options.peers)
     outcome.shapes = [_joined(*each) for each in zip(coarse, fine, strict=True)]
     return outcome
+
+
+def _for_all(coarse: Sequence[ShapeResult]) -> list[str]:
+    """Each size's fastest: one of them may be the best for all."""
+    return list(dict.fromkeys(result.ranked[0].name for result in coarse if result.ranked))
 
 
 @dataclass
@@ -142,34 +166,41 @@ class _Run:
     outcome: Outcome
 
     def round(
-        self, what: str, shapes: Sequence[Shape], candidates: Sequence[Candidate]
+        self, what: str, by_shape: Mapping[Shape, Sequence[Candidate]], peers: tuple[str, ...]
     ) -> list[ShapeResult]:
         """Compile the candidates and measure each size, but for what the results already have."""
         digest = description_digest(self.description, self.options.keep)
         prefix = f"{digest} | {self.device} | "
-        deadly = self.results.deadly(prefix)
-        able = [each for each in candidates if text_digest(each.text) not in deadly]
-        self.outcome.candidates |= {each.name: each for each in candidates}
-        self.outcome.not_compiled |= {
-            each.name: "crashed or hung in an earlier run, and is unchanged"
-            for each in candidates
-            if each not in able
-        }
-        space = space_digest(candidates, self.options.peers)
-        keys = {shape: f"{prefix}{what} | {','.join(map(str, shape))}" for shape in shapes}
-        done = {shape: self.results.finished(key, space) for shape, key in keys.items()}
-        missing = [shape for shape in shapes if done[shape] is None]
-        self.outcome.resumed += len(shapes) - len(missing)
-        if missing:
-            compiled = self._compile(able)
-            for measured in self._measure(what, missing, compiled):
-                done[measured.shape] = measured
-                self.results.put(keys[measured.shape], space, measured, self.outcome.candidates)
-                self.save(self.results)
-        return [result for shape in shapes if (result := done[shape]) is not None]
+        spaces = {shape: space_digest(each, peers) for shape, each in by_shape.items()}
+        keys = {shape: f"{prefix}{what} | {','.join(map(str, shape))}" for shape in by_shape}
+        done = {shape: self.results.finished(key, spaces[shape]) for shape, key in keys.items()}
+        missing = {shape: own for shape, own in by_shape.items() if done[shape] is None}
+        self.outcome.candidates |= {e.name: e for own in by_shape.values() for e in own}
+        self.outcome.resumed += len(by_shape) - len(missing)
+        compiled = self._compile(self._able(missing, prefix))
+        for measured in self._measure(what, missing, compiled, peers):
+            shape = measured.shape
+            done[shape] = measured
+            self.results.put(keys[shape], spaces[shape], measured, self.outcome.candidates)
+            self.save(self.results)
+        return [result for result in done.values() if result is not None]
 
-    def _compile(self, candidates: Sequence[Candidate]) -> tuple[Compiled, ...]:
-        jobs = [CompileJob(each.name, each.text, self.options.timeout) for each in candidates]
+    def _able(
+        self, by_shape: Mapping[Shape, Sequence[Candidate]], prefix: str
+    ) -> dict[str, Candidate]:
+        """Each candidate once, but for those that crashed or hung in an earlier run."""
+        deadly = self.results.deadly(prefix)
+        every = {each.name: each for own in by_shape.values() for each in own}
+        able = {name: e for name, e in every.items() if text_digest(e.text) not in deadly}
+        self.outcome.not_compiled |= {
+            name: "crashed or hung in an earlier run, and is unchanged"
+            for name in every
+            if name not in able
+        }
+        return able
+
+    def _compile(self, candidates: Mapping[str, Candidate]) -> tuple[Compiled, ...]:
+        jobs = [CompileJob(e.name, e.text, self.options.timeout) for e in candidates.values()]
         pool = self.place.compiling
         futures: list[Future[Compiled]] = [pool.submit(compile_candidate, job) for job in jobs]
         for number, _ in enumerate(as_completed(futures)):
@@ -179,17 +210,23 @@ class _Run:
         return tuple(each for each in made if not each.failed)
 
     def _measure(
-        self, what: str, shapes: Sequence[Shape], compiled: tuple[Compiled, ...]
+        self,
+        what: str,
+        by_shape: Mapping[Shape, Sequence[Candidate]],
+        compiled: tuple[Compiled, ...],
+        peers: tuple[str, ...],
     ) -> Iterable[ShapeResult]:
         options, own = self.options, self.outcome.described
         always = (own,) if any(each.name == own for each in compiled) else ()
         jobs = [
             MeasureJob(
-                shape, compiled, options.peers, always, options.stages, options.limit,
-                options.factory,
+                shape, compiled, peers, frozenset(each.name for each in candidates), always,
+                options.stages, options.limit, options.factory,
             )
-            for shape in shapes
+            for shape, candidates in by_shape.items()
         ]  # fmt: skip
+        if not jobs:
+            return
         word = "measuring" if what == "coarse" else "measuring neighbours"
         self.progress(word, 0, len(jobs))
         pool = self.place.measuring
@@ -198,17 +235,15 @@ class _Run:
             self.progress(word, number + 1, len(jobs))
 
 
-def _neighbours(coarse: Sequence[ShapeResult], outcome: Outcome) -> list[Values]:
-    """Variations of the candidates that were fast at most sizes."""
-    counts: dict[str, int] = {}
-    for result in coarse:
-        for place, timing in enumerate(result.ranked[:FAST_PER_SHAPE]):
-            counts[timing.name] = counts.get(timing.name, 0) + FAST_PER_SHAPE - place
-    names = sorted(counts, key=lambda name: (-counts[name], name))[:FAST_IN_ALL]
+def _neighbours(coarse: ShapeResult, outcome: Outcome) -> list[Values]:
+    """Variations of a size's fastest candidate, and of the second one its raster groups."""
     found: list[Values] = []
-    for name in names:
-        candidate = outcome.candidates[name]
-        made = plan(with_values(outcome.description, candidate.values, name))
+    for place, timing in enumerate(coarse.ranked[:2]):
+        candidate = outcome.candidates[timing.name]
+        if place == 1:
+            found += raster_variations(candidate)
+            continue
+        made = plan(with_values(outcome.description, candidate.values, candidate.name))
         stages = {each.name: each.stages for each in made.pipelines}
         found += variations(candidate, stages.get("mainloop", 0), stages.get("epilogue", 0))
     return found

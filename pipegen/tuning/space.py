@@ -6,17 +6,14 @@ refused it, and is never compiled.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.errors import InputError
 from pipegen.planning import plan
-from pipegen.planning.defaults import resolve
 from pipegen.rendering import render
-from pipegen.vocabulary import DTYPE
 
 # What a change of a key costs is time, never the result: these may be searched.
 TUNABLE = (
@@ -38,12 +35,6 @@ TUNABLE = (
 # Of an op: keys that say what it can do. `tile.n` of a reduce is its longest row.
 OWN: dict[str, tuple[str, ...]] = {"reduce": ("tile.n",)}
 SEARCHED_OPS = ("gemm", "mixed_gemm", "stream", "reduce")
-CLUSTERS = ((1, 1), (2, 1), (1, 2))
-RASTER_GROUPS = (4, 16, 32)
-LARGEST_DEEP_TILE = 128 * 128
-# Split K won on an H200 with 64 x 48 tiles, and was level with 64 x 144; larger tiles lost.
-SPLIT_TILE = 64 * 144
-SPLITS: dict[tuple[int, int], tuple[int, ...]] = {(1, 1): (2, 3, 4, 8), (2, 1): (2, 4), (1, 2): ()}
 
 Values = tuple[tuple[str, Any], ...]
 
@@ -68,20 +59,6 @@ class Dropped:
     values: Values
     code: str
     why: str
-
-
-@dataclass(frozen=True)
-class Space:
-    """What there is to try, and what was dropped."""
-
-    candidates: tuple[Candidate, ...]
-    dropped: tuple[Dropped, ...]
-
-    def reasons(self) -> dict[str, tuple[int, str]]:
-        """How many each rule dropped, most first, and what it said of the first one."""
-        counts = Counter(each.code for each in self.dropped)
-        first = {each.code: each.why for each in reversed(self.dropped)}
-        return {code: (count, first[code]) for code, count in counts.most_common()}
 
 
 def searched(op: str, keep: Iterable[str] = ()) -> tuple[str, ...]:
@@ -115,33 +92,54 @@ def with_values(description: KernelDescription, values: Values, name: str) -> Ke
     return KernelDescription.model_validate(data)
 
 
-def space_of(
-    description: KernelDescription, proposals: Iterable[Values], keep: Sequence[str] = ()
-) -> Space:
-    """Plan every proposal. Two that give the same module count once: the first one's values stay.
+class Planner:
+    """Makes candidates of proposals: each is planned once, and a refusal is kept with its rule.
 
-    `keep`: keys whose value in the description stays; proposals that say otherwise are not made.
+    Two that give the same module are one candidate: the first one's values stay. `keep`: keys whose
+    value in the description stays; what a proposal says of them is left out.
     """
-    base = without(description, keep)
-    fixed = set(keep)
-    candidates: dict[str, Candidate] = {}
-    dropped: list[Dropped] = []
-    seen: set[Values] = set()
-    for proposal in proposals:
-        values = tuple((key, value) for key, value in proposal if key not in fixed)
-        if values in seen:
-            continue
-        seen.add(values)
-        name = f"{description.kernel.name or 'kernel'}__{spelled(values)}"
+
+    def __init__(self, description: KernelDescription, keep: Sequence[str] = ()) -> None:
+        self.dropped: list[Dropped] = []
+        self._description, self._keep = description, frozenset(keep)
+        self._base = without(description, keep)
+        self._known: dict[Values, Candidate | None] = {}
+        self._by_code: dict[str, Candidate] = {}
+
+    def candidate(self, proposal: Values) -> Candidate | None:
+        """The candidate with these values; None if a rule refuses them."""
+        values = tuple((key, value) for key, value in proposal if key not in self._keep)
+        if values not in self._known:
+            self._known[values] = self._planned(values)
+        return self._known[values]
+
+    def first(self, proposals: Sequence[Values], most: int) -> tuple[list[Candidate], int]:
+        """The first `most` candidates, and how many proposals were not looked at any more."""
+        found: dict[str, Candidate] = {}
+        for number, proposal in enumerate(proposals):
+            if len(found) == most:
+                return list(found.values()), len(proposals) - number
+            if (candidate := self.candidate(proposal)) is not None:
+                found.setdefault(candidate.name, candidate)
+        return list(found.values()), 0
+
+    def _planned(self, values: Values) -> Candidate | None:
+        name = f"{self._description.kernel.name or 'kernel'}__{spelled(values)}"
         try:
-            (text,) = render(plan(with_values(base, values, name)), formatted=False).values()
+            made = plan(with_values(self._base, values, name))
+            (text,) = render(made, formatted=False).values()
         except InputError as error:
             problem = error.problems[0]
-            dropped.append(Dropped(values, problem.rule or "-", problem.message))
-            continue
-        anonymous = _code_of(text, name)
-        candidates.setdefault(anonymous, Candidate(name, values, text))
-    return Space(tuple(candidates.values()), tuple(dropped))
+            self.dropped.append(Dropped(values, problem.rule or "-", problem.message))
+            return None
+        return self._by_code.setdefault(_code_of(text, name), Candidate(name, values, text))
+
+
+def reasons(dropped: Sequence[Dropped]) -> dict[str, tuple[int, str]]:
+    """How many each rule dropped, most first, and what it said of the first one."""
+    counts = Counter(each.code for each in dropped)
+    first = {each.code: each.why for each in reversed(dropped)}
+    return {code: (count, first[code]) for code, count in counts.most_common()}
 
 
 def _code_of(text: str, name: str) -> str:
@@ -180,85 +178,3 @@ _SHORT = {
     "stream.blocks_per_sm": "b",
     "reduce.blocks_per_sm": "b",
 }
-
-
-def proposals(description: KernelDescription, tiles: Sequence[tuple[int, int]]) -> list[Values]:
-    """What to try first: every way to run each (M, N) tile; for what moves bytes, tiles and rings.
-
-    Stages, registers and store buffers are what the plan makes of them; `variations` changes them
-    for those that turn out to be fast.
-    """
-    resolved = resolve(description)
-    kernel, bits = resolved.kernel, DTYPE[resolved.dtype.a].bits
-    if kernel.op not in ("gemm", "mixed_gemm"):
-        return list(_moving(kernel.op))
-    hopper = kernel.backend == "cute" and kernel.arch == "sm_90a"
-    found = []
-    for m, n in tiles:
-        for depth, cluster, mode in product(_depths(m, n, bits), CLUSTERS, _modes(m, hopper)):
-            tile = (("tile.m", m), ("tile.n", n), ("tile.k", depth), ("cluster.shape", cluster))
-            if mode != PING_PONG or kernel.op == "gemm":
-                found.append((*tile, *mode))
-            if hopper and kernel.op == "gemm" and mode != PING_PONG:
-                found += [(*tile, *mode, *split) for split in _splits(m, n, cluster)]
-    return found
-
-
-PING_PONG: Values = (("scheduler.consumers", "ping-pong"),)
-ONE_WARPGROUP: Values = (("role.consumer.warpgroups", 1),)
-
-
-def _splits(m: int, n: int, cluster: tuple[int, int]) -> tuple[Values, ...]:
-    """CTAs that share a tile's K: for small tiles, which exchange little."""
-    ways = SPLITS[cluster] if m * n <= SPLIT_TILE else ()
-    return tuple((("scheduler.split_k", split),) for split in ways)
-
-
-def _modes(m: int, hopper: bool) -> tuple[Values, ...]:
-    """Who computes a tile of m rows: the usual warpgroups, one, or two that take turns."""
-    if not hopper:
-        return ((),)
-    return {64: (ONE_WARPGROUP, PING_PONG), 128: ((), PING_PONG)}.get(m, ((),))
-
-
-def _depths(m: int, n: int, bits: int) -> tuple[int, ...]:
-    """K of a stage: rows of 128 bytes; also of 256 for small tiles, whose stages are soon consumed:
-    on an H200 one warpgroup was faster with these, and ping-pong without."""
-    row, double = 128 * 8 // bits, 256 * 8 // bits
-    return (double, row) if m * n <= LARGEST_DEEP_TILE else (row,)
-
-
-def _moving(op: str) -> Iterator[Values]:
-    """Ops that move bytes: the tile, and how many blocks share an SM."""
-    rows = (1, 2, 4, 8, 16, 32, 64)
-    if op == "reduce":
-        for m, blocks in product(rows, (1, 2, 3, 4)):
-            yield (("tile.m", m), ("reduce.blocks_per_sm", blocks))
-    elif op == "stream":
-        for m, n, blocks in product(rows, (64, 128, 256, 512), (1, 2, 3, 4)):
-            yield (("tile.m", m), ("tile.n", n), ("stream.blocks_per_sm", blocks))
-
-
-def variations(candidate: Candidate, stages: int, buffers: int) -> list[Values]:
-    """A fast candidate with one value changed: raster, stages, store buffers, registers.
-
-    `stages` and `buffers`: what its plan has.
-    """
-    given: Mapping[str, Any] = dict(candidate.values)
-    found: list[Values] = []
-
-    def change(key: str, value: Any) -> None:
-        if given.get(key) != value:
-            kept = tuple((k, v) for k, v in candidate.values if k != key)
-            found.append((*kept, (key, value)))
-
-    if "tile.k" in given:  # a GEMM
-        for group in RASTER_GROUPS:
-            change("scheduler.raster_group", group)
-        for registers in (24, 56):
-            change("role.producer.registers", registers)
-    for fewer in {stages - 1, stages - 2} - {0, 1, -1}:
-        change("pipeline.mainloop.stages", fewer)
-    for other in {2, 4, 8} - {buffers}:
-        change("pipeline.epilogue.stages", other)
-    return found

@@ -93,7 +93,9 @@ class Operator:
     def run_jax(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The results of a Pallas module, after a run on NaN that XLA's buffers keep."""
         arrays = [to_jax(each) for each in operands]
-        for spoiled in self.module.custom(*(each * float("nan") for each in arrays)):
+        # Whole numbers have no NaN: others take their place.
+        bad = [~each if each.dtype == "int8" else each * float("nan") for each in arrays]
+        for spoiled in self.module.custom(*bad):
             spoiled.block_until_ready()
             spoiled.delete()
         results = zip(self.module.custom(*arrays), self.written, strict=True)

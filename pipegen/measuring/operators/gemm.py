@@ -21,7 +21,7 @@ from pipegen.measuring.operators import (
     output_of,
     poisoned,
 )
-from pipegen.measuring.operators.jax_arrays import from_jax, jax_call, to_jax
+from pipegen.measuring.operators.jax_arrays import compile_launch, from_jax, jax_launcher, to_jax
 
 PEER = "cuBLAS (torch.mm)"
 FP8 = {"e4m3", "e5m2"}
@@ -96,13 +96,19 @@ class Operator:
         spoiled.delete()
         return [from_jax(self.module.gemm(left, right), TORCH[self.out_type])]
 
+    def compile_for(self, operands: list[torch.Tensor]) -> None:
+        """Compile a Pallas module for operands like these."""
+        compile_launch(self.module, [to_jax(each) for each in operands])
+
     def launcher(self, operands: list[torch.Tensor], size: Size) -> tuple[Call, Call]:
         """One launch, and the wait for all."""
-        a, b, *index = (operand[0] for operand in operands)
         if not self.pallas:
+            a, b, *index = (operand[0] for operand in operands)
             out = output_of(operands, (size["m"], size["n"]), self.out_type)
             return lambda: self.module.gemm(a, *index, b, out), torch.cuda.synchronize
-        return jax_call(self.module.gemm, [a, b])
+        # As `run` calls it, with L: another rank would be another compilation.
+        (call,), wait = jax_launcher(self.module.gemm, [[to_jax(each) for each in operands]])
+        return call, wait
 
     def peer(self, operands: list[torch.Tensor], size: Size) -> Call:
         """torch.mm on the same operands, f32 as tf32; a gather's rows are picked out before.

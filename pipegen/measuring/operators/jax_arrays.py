@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch tensors for emitted Pallas modules, and their results as torch tensors."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -43,6 +44,18 @@ def jax_run(
     assert bool(spoiled.astype("float32").sum() != spoiled.astype("float32").sum())
     spoiled.delete()
     return from_jax(function(first, *others), dtype)
+
+
+def compile_launch(module: Any, operands: Sequence[Any]) -> None:
+    """Compile a Pallas module's `launch` for these jax arrays, as its function then calls it.
+
+    jax keeps what is compiled so: the call that follows does not compile again.
+    """
+    import jax
+
+    takes = inspect.signature(module.launch).parameters
+    counts = [jax.devices()[0].core_count] if "sm_count" in takes else []
+    module.launch.lower(*operands, *counts).compile()
 
 
 def jax_launcher(
