@@ -170,3 +170,86 @@ def test_a_module_that_changed_was_not_emulated(benchmark, monkeypatch, tmp_path
     assert tables.right(result)
     module.write_text("x = 2  # one\n", encoding="utf-8")
     assert not tables.right(result)
+
+
+def a_verdict(path, **faults):
+    """As `pipegen verify --json` tells it: two sizes under two schedules each."""
+    trials = [
+        {"sizes": {"m": m, "n": 8}, "schedule": n, "instructions": 10, "faults": []}
+        for m in (4, 12)
+        for n in range(2)
+    ]
+    for number, codes in faults.items():
+        trials[int(number[1:])]["faults"] = [
+            {"code": code, "kind": "race", "message": f"{code} in {number}"} for code in codes
+        ]
+    status = "finding" if faults else "ok"
+    said = {"path": str(path), "status": status, "message": "", "seconds": 1.26}
+    return {**said, "trials": trials}
+
+
+def test_what_verify_says_of_a_module(benchmark, tmp_path):
+    verified = benchmark("verified")
+    module = tmp_path / "gemm.py"
+    module.write_text("x = 1\n", encoding="utf-8")
+    result = verified.result_of(a_verdict(module, t1=["PG310", "PG320"], t3=["PG320"]))
+    assert result["findings"] == [
+        {"code": "PG310", "runs": 1, "first": "race: PG310 in t1"},
+        {"code": "PG320", "runs": 2, "first": "race: PG320 in t1"},
+    ]
+    told = {key: result[key] for key in ("module", "runs", "schedules", "sizes", "instructions")}
+    assert told == {
+        "module": "gemm.py",
+        "runs": 4,
+        "schedules": 2,
+        "sizes": "4,8 12,8",
+        "instructions": 40,
+    }
+
+
+def test_verifying_goes_on_where_it_was_stopped(benchmark, monkeypatch, tmp_path):
+    """A batch is kept as soon as it is done; a module is verified again once its code changed."""
+    verified, asked = benchmark("verified"), []
+    modules = [tmp_path / f"{name}.py" for name in "abc"]
+    for module in modules:
+        module.write_text("x = 1\n", encoding="utf-8")
+
+    def verify(paths, jobs, limit):
+        asked.append([path.name for path in paths])
+        if paths[0].name == "c.py" and len(asked) == 2:
+            raise KeyboardInterrupt
+        return [verified.result_of(a_verdict(path)) for path in paths]
+
+    monkeypatch.setattr(verified, "verify", verify)
+    words = ["verified.py", *map(str, modules), "--json", str(tmp_path / "v.json"), "--batch", "2"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(KeyboardInterrupt):
+        verified.main()
+    assert verified.main() == 0
+    modules[0].write_text("x = 2\n", encoding="utf-8")
+    assert verified.main() == 0
+    assert asked == [["a.py", "b.py"], ["c.py"], ["c.py"], ["a.py"]]
+    monkeypatch.setattr(
+        verified,
+        "verify",
+        lambda paths, *_: [verified.result_of(a_verdict(paths[0], t0=["PG320"]))],
+    )
+    modules[0].write_text("x = 3\n", encoding="utf-8")
+    assert verified.main() == 1
+    assert verified.main() == 1  # a finding is known, and stays one
+
+
+# What verify finds, and docs/emulator.md explains ("What it means, and what it does not").
+EXPLAINED = {"pallas_mixed_gemm_sm90_f16_c1x2.py": ["PG320"]}
+
+
+def test_every_emitted_module_was_verified_as_it_is(benchmark):
+    """benchmarks/verified.py, with generated/*/*.py, renews the figures of what changed."""
+    tables = benchmark("tables")
+    results = tables.read("verified.json")["results"]
+    now = {name: tables.code_digest(path) for name, path in tables.modules().items()}
+    assert {result["module"]: result["code"] for result in results} == now
+    assert all(result["schedules"] == 3 and result["runs"] >= 12 for result in results)
+    found = [result for result in results if result["status"] != "ok"]
+    codes = {each["module"]: [fault["code"] for fault in each["findings"]] for each in found}
+    assert codes == EXPLAINED

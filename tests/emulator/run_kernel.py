@@ -6,6 +6,7 @@ A process of its own for each architecture: the DSL reads its target when it is 
 
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def main(request: dict) -> dict:
         "passed": [],
         "runs": [],
         "sync": [],
+        "calls": [],
         "broken": {},
         "broken_sync": {},
         "messages": {},
@@ -39,6 +41,8 @@ def main(request: dict) -> dict:
             _break(launch, table, told)
             for n in range(request["sync"]):
                 told["sync"].append(_as_json(run(launch, seed=n, sync_only=True)))
+            if request["sync"]:
+                told["calls"] = [_calls(launch, sync_only) for sync_only in (False, True)]
         # Last, so that the self-check sees what the unbroken kernel wrote.
         told["runs"].append(_as_json(run(launch, seed=seed, late=POLICIES[seed % 3])))
 
@@ -57,6 +61,26 @@ def _break(launch: Launch, table, told: dict) -> None:
         told["messages"][mutant.name] = "\n".join(map(str, result.findings))
         result = run(broken, seed=1, late="random", limits=LIMITS, sync_only=True)
         told["broken_sync"][mutant.name] = sorted({finding.kind for finding in result.findings})
+
+
+def _calls(launch: Launch, sync_only: bool) -> dict:
+    """How often a run calls: all functions, and those of the shadow that works by granules."""
+    run(launch, seed=0, sync_only=sync_only)  # translating is not counted, nor what is kept of it
+    counts: Counter = Counter()
+
+    def count(frame, event, _) -> None:
+        if event in ("call", "c_call"):
+            counts["all"] += 1
+        if event == "call" and frame.f_code.co_filename.endswith("findings/shadow.py"):
+            counts["by_granules"] += 1
+
+    sys.setprofile(count)
+    try:
+        result = run(launch, seed=0, late="random", sync_only=sync_only)
+    finally:
+        sys.setprofile(None)
+    instructions = sum(result.by_warp.values())
+    return {"each": counts["all"] / instructions, "by_granules": counts["by_granules"]}
 
 
 def _as_json(result) -> dict:

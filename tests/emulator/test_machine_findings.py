@@ -57,7 +57,9 @@ def blackwell():
 
 @pytest.fixture(scope="module")
 def cp_async():
-    return runs_of("gemm_sm90_cp_async", "sm_90a", (136, 264, 328), "CP_ASYNC_GEMM", schedules=1)
+    return runs_of(
+        "gemm_sm90_cp_async", "sm_90a", (136, 264, 328), "CP_ASYNC_GEMM", schedules=1, sync=1
+    )
 
 
 @pytest.mark.parametrize("kernel", ["hopper", "blackwell"])
@@ -79,6 +81,23 @@ def test_without_data_the_protocol_runs_as_with_it(kernel, request):
     told = request.getfixturevalue(kernel)
     assert [run["findings"] for run in told["sync"]] == [[]] * 2
     assert sum(told["sync"][0]["by_warp"]) == sum(told["runs"][0]["by_warp"])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "calls", "fewer"),
+    [("hopper", 3.1, 2.8), ("blackwell", 3.7, 3.4), ("cp_async", 2.3, 4.5)],
+)
+def test_without_data_little_is_called(kernel, calls, fewer, request):
+    """What makes a run without data several times faster, in numbers that no other load changes.
+
+    Calls of functions for each warp instruction: `calls` at most, and `fewer` times fewer than with
+    data, where many of them take longer, too. None of them looks at granules one by one.
+    """
+    with_data, without = request.getfixturevalue(kernel)["calls"]
+    assert without["each"] <= calls
+    assert with_data["each"] >= fewer * without["each"]
+    assert with_data["by_granules"] > 100
+    assert without["by_granules"] == 0
 
 
 @pytest.mark.parametrize("mutant", mutants.HOPPER_GEMM, ids=lambda m: m.name)

@@ -15,11 +15,12 @@ knew at its last proxy fence, or what others had fenced before they signalled (P
 """
 
 from bisect import bisect_right
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipegen.emulator.machine.values import Array
-
+Array = NDArray[Any]
 GENERIC, ASYNC = 0, 1
 PER_WARP = 8  # agents that each warp has
 NEVER = 0

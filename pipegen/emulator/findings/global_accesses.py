@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipegen.emulator.machine.values import Array
+from pipegen.emulator.findings.clocks import Array
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipegen.emulator.findings.clocks import ASYNC, GENERIC
-from pipegen.emulator.machine.values import Array
+from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Array
 
 ALL_BYTES = 0xFFFF
 Index = Any  # a slice or an array of granule numbers

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
+from pipegen.emulator.machine.access_runs import copy_run
 from pipegen.emulator.machine.addresses import SMEM_BASE
 from pipegen.emulator.machine.emitting import Emitter, emits
 from pipegen.emulator.machine.global_memory import outside
@@ -97,6 +98,10 @@ def _copy(c: Emitter, i: Instruction) -> None:
             "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"
         }:  # fmt: skip
             raise c.unknown("a form of cp.async that the emulator does not know")
+        if c.sync_only:
+            where = f"{c.value(size)}, mask, {c.at}"
+            c.line_of_addresses(c.use("copy_run", copy_run), d, where)
+            return
         source_size = c.value(more[0]) if more and not i.has("L2::cache_hint") else c.value(size)
         name = c.use("copy_async", copy_async)
         where = f"{c.address(d)}, {c.address(s, 64)}, {c.value(size)}, {source_size}"
@@ -150,9 +155,6 @@ def _note_copy(
 def _copy_lanes(
     w: "Warp", cta: "Cta", offset: Value, source: Value, size: int, given: Value, mask: int, at: int
 ) -> None:
-    if w.machine.sync_only:
-        cta.leave_out(granules(offset, size)[0])
-        return
     if type(offset) is int or type(source) is int:
         for lane in lane_list(mask):
             where = offset if type(offset) is int else int(offset[lane_list(mask).index(lane)])

@@ -64,6 +64,7 @@ class Emitter:
         self.spins = False  # a wait that its own loop repeats
         # In a run without data, of instructions that are taken together: where this one stands.
         self.run: RunPlace = "alone"
+        self._offsets: list[int] = []
         self.needed: frozenset[str] | None = None  # None: all registers
         self.at = 0
         self.current: Instruction | None = None
@@ -124,6 +125,15 @@ class Emitter:
         if self.run == "last":
             self.line(f"{function}(w, run, {rest})")
 
+    def line_of_addresses(self, function: str, operand: Operand, rest: str) -> None:
+        """Call `function(w, bases, offsets, rest)` at the end of a run of addresses."""
+        if not isinstance(operand, Address):
+            raise self.unknown("an operand that should be an address")
+        if self.run in ("alone", "first"):
+            self._offsets = []
+        self._offsets.append(operand.offset)
+        self.line_of_run(function, self.value(operand.base), f"{tuple(self._offsets)}, {rest}")
+
     def temporary(self) -> str:
         """A new name."""
         self._counter += 1
@@ -174,7 +184,7 @@ class Emitter:
             return base
         if base.isdigit():
             return str(int(base) + operand.offset)
-        add = self.use(f"offset_{bits}", functools.partial(_offset, bits))
+        add = self.use(f"offset_{bits}", functools.partial(moved, bits))
         low = (1 << bits) - 1
         general = f"{add}({base}, {operand.offset})"
         return self.fast([base], f"{base} + {operand.offset} & {low}", general)
@@ -239,7 +249,8 @@ def type_of(part: str, emitter: Emitter) -> tuple[str, int]:
     return letter, int(digits)
 
 
-def _offset(bits: int, base: Any, offset: int) -> Any:
+def moved(bits: int, base: Any, offset: int) -> Any:
+    """An address and an offset, of all lanes."""
     if type(base) is int:
         return (base + offset) & ((1 << bits) - 1)
     if offset < 0:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipegen.emulator.machine import store_async
+from pipegen.emulator.machine.access_runs import write_run
 from pipegen.emulator.machine.addresses import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -24,7 +25,6 @@ from pipegen.emulator.machine.shared_memory import (
     load_shared_of_protocol,
     store_shared,
     touch_shared,
-    write_run,
 )
 from pipegen.emulator.machine.values import (
     UINT,
@@ -144,7 +144,8 @@ def _store(c: Emitter, i: Instruction) -> None:
     function = function or store_shared
     if c.sync_only:
         if function is store_shared:
-            c.line_of_run(c.use("write_run", write_run), address, f"{size * count}, mask, {c.at}")
+            name = c.use("write_run", write_run)
+            c.line_of_addresses(name, a, f"{size * count}, mask, {c.at}")
         elif function is store_global:
             name = c.use("touch_global", touch_global)
             c.line(f"{name}(w, {address}, {size * count}, mask, {c.at})")

@@ -9,9 +9,10 @@ before] keeps the ways not taken yet.
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pipegen.emulator.findings.cells import Cells
 from pipegen.emulator.machine import (  # noqa: F401  (their handlers register themselves)
     async_copies,
     atomics,
@@ -66,6 +67,7 @@ class Program:
     line_of: dict[int, int]
     has_flags: bool
     in_flight: list[int]
+    cells: dict[tuple[str, int], Cells] = field(default_factory=dict)
 
     def static_smem(self, dynamic: int) -> int:
         """Bytes of shared memory of a CTA, static and dynamic."""

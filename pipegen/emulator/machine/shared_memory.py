@@ -10,7 +10,7 @@ import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
 from pipegen.emulator.findings.shadow import ALL_BYTES
-from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
+from pipegen.emulator.machine.addresses import OFFSET_MASK, RANK_SHIFT
 from pipegen.emulator.machine.state import Cta
 from pipegen.emulator.machine.values import (
     FULL,
@@ -114,6 +114,7 @@ def store_shared(w: "Warp", address: Value, size: int, data: Lanes, mask: int, a
     where, part = granules(offset, min(bytes_, 16))
     if cta.left_out is not None:
         cta.left_out[where] = False
+        cta.written_with_data += 1
     epoch = int(w.clock[GENERIC, w.agent])
     conflict = cta.shadow.write(where, w.agent, epoch, w.clock, at, part)
     view, kind = cta.views[size], UINT[8 * size]
@@ -181,33 +182,3 @@ def touch_shared(w: "Warp", address: Value, bytes_: int, writes: bool, mask: int
         w.signals(cta, w.agent, epoch, at, reads=not writes)
     if writes:
         cta.leave_out(where)
-
-
-def write_run(w: "Warp", addresses: list[Value], bytes_: int, mask: int, at: int) -> None:
-    """Note stores one after the other whose data is left out: as one access, where that can be.
-
-    What is found is told at the last one's line.
-    """
-    if bytes_ == 16 and not any(type(address) is int for address in addresses):
-        every: Any = np.concatenate(addresses)
-        if mask != FULL:
-            every = every.reshape(len(addresses), WARP)[:, lanes(mask)].reshape(-1)
-        offsets = every & OFFSET_MASK
-        own = w.cta.rank << RANK_SHIFT
-        inside = int(offsets.min()) >= SMEM_BASE and int(offsets.max()) + 16 <= w.cta.smem_end
-        if inside and int((every - offsets).max()) == own == int((every - offsets).min()):
-            _write_whole(w, offsets, at)
-            return
-    for address in addresses:
-        touch_shared(w, address, bytes_, True, mask, at)
-
-
-def _write_whole(w: "Warp", offsets: Any, at: int) -> None:
-    if (offsets & 15).any():
-        w.report("misaligned", "a shared memory access of 16 B", at)
-    where = (offsets >> 4).astype(np.int64)
-    epoch = int(w.clock[GENERIC, w.agent])
-    conflict = w.cta.shadow.write(where, w.agent, epoch, w.clock, at)
-    if conflict:
-        w.machine.race(w, w.cta, conflict, at, "writes")
-    w.cta.leave_out(where)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipegen.emulator.findings.cells import Cells, CellShadow, Footprint
 from pipegen.emulator.findings.clocks import ASYNC, GENERIC, Agents, Issued
 from pipegen.emulator.findings.shadow import Shadow
 from pipegen.emulator.machine.addresses import (
@@ -73,16 +74,19 @@ class Cta:
         self.smem: Array = np.full(size, 0xFF, np.uint8)
         self.views = {n: self.smem.view(UINT[8 * n]) for n in (1, 2, 4, 8)}
         self.rows = self.smem.reshape(-1, GRANULE)
-        self.shadow = Shadow(size // GRANULE, cluster.agents.count, 2 * cluster.agents.warps)
-        # In a run without data: the granules whose data was left out.
+        self.shadow = self._shadow("shared", size // GRANULE, 2 * cluster.agents.warps)
+        # In a run without data: the granules whose data was left out, how often some were written
+        # with data all the same, and by footprint what that count was when it was left out last.
         self.left_out: Array | None = None
         if machine.sync_only:
             self.left_out = np.zeros(size // GRANULE, bool)
+        self.written_with_data = 0
+        self._left_out: dict[Footprint, int] = {}
         self.barriers: dict[int, Mbarrier] = {}
         self.named: dict[int, Any] = {}
         self.tmem_taken: dict[int, int] = {}
         self._tmem: Array | None = None
-        self._tmem_shadow: Shadow | None = None
+        self._tmem_shadow: Shadow | CellShadow | None = None
         self.tensor_queue: deque[Any] = deque()
         self.groups: dict[int, Any] = {}
         # Agent -> (epoch, at, warp): what others wrote here or signalled, and what they read.
@@ -108,17 +112,41 @@ class Cta:
         return self._tmem
 
     @property
-    def tmem_shadow(self) -> Shadow:
+    def tmem_shadow(self) -> Shadow | CellShadow:
         """The shadow of tensor memory: granule = lane // 32 * 512 + column."""
         if self._tmem_shadow is None:
-            agents = self.cluster.agents
-            self._tmem_shadow = Shadow(4 * TMEM_COLUMNS, agents.count, 0)
+            self._tmem_shadow = self._shadow("tensor", 4 * TMEM_COLUMNS, 0)
         return self._tmem_shadow
 
+    def _shadow(self, space: str, granules: int, generic: int) -> Shadow | CellShadow:
+        agents = self.cluster.agents.count
+        if not self.machine.sync_only:
+            return Shadow(granules, agents, generic)
+        known = self.machine.program.cells
+        cells = known.get((space, self.smem_end))
+        if cells is None:
+            cells = known[space, self.smem_end] = Cells(granules)
+        return CellShadow(cells, agents, generic)
+
+    @property
+    def cells(self) -> Cells:
+        """How shared memory is cut, in a run without data."""
+        assert isinstance(self.shadow, CellShadow)
+        return self.shadow.cells
+
+    def footprint(self, where: Any, bytes_: Any) -> Footprint:
+        """What stands for an access that comes again, in a run without data."""
+        return self.cells.footprint(where, bytes_)
+
     def leave_out(self, where: Any) -> None:
-        """Note that data of granules is not written."""
-        if self.left_out is not None:
+        """Note that data of granules, or of a footprint, is not written."""
+        if self.left_out is None:
+            return
+        if type(where) is not Footprint:
             self.left_out[where] = True
+        elif self._left_out.get(where) != self.written_with_data:
+            self._left_out[where] = self.written_with_data
+            self.left_out[where.where] = True
 
 
 class Warp:

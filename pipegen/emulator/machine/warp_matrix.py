@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipegen.emulator.findings.clocks import GENERIC
+from pipegen.emulator.machine.access_runs import write_run
 from pipegen.emulator.machine.emitting import Emitter, emits
-from pipegen.emulator.machine.shared_memory import shared_cta, write_run
+from pipegen.emulator.machine.shared_memory import shared_cta
 from pipegen.emulator.machine.values import FULL, WARP, Array, Value, array_of
 from pipegen.emulator.ptx.ir import Instruction, Vector
 
@@ -43,7 +44,7 @@ def _matrix(c: Emitter, i: Instruction) -> None:
     else:
         if c.sync_only:
             run = c.use("stmatrix_run", store_run)
-            c.line_of_run(run, c.address(a), f"{count}, mask, {c.at}")
+            c.line_of_addresses(run, a, f"{count}, mask, {c.at}")
             return
         name = c.use("stmatrix", store)
         values = c.value(Vector(items))
@@ -87,12 +88,14 @@ def store(
     cta.rows[rows] = tiles.reshape(8 * count, 8).view(np.uint8)
 
 
-def store_run(w: "Warp", addresses: list[Value], count: int, mask: int, at: int) -> None:
+def store_run(
+    w: "Warp", bases: list[Value], offsets: tuple[int, ...], count: int, mask: int, at: int
+) -> None:
     """Note `stmatrix` one after the other whose data is left out."""
     if mask != FULL:
         w.report("lanes-disagree", "a matrix load or store that not all lanes execute", at)
     # Each of the first lanes gives the address of one row of 16 B.
-    write_run(w, [array_of(a, 32) for a in addresses], 16, (1 << 8 * count) - 1, at)
+    write_run(w, bases, offsets, 16, (1 << 8 * count) - 1, at)
 
 
 def load(w: "Warp", address: Value, count: int, trans: bool, mask: int, at: int) -> Array:

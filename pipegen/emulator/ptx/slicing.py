@@ -58,6 +58,8 @@ def _run_kind(instruction: Instruction) -> tuple[str, ...]:
         return ()
     if parts[:2] == ("wgmma", "mma_async"):
         return parts[:2]
+    if parts[:2] == ("cp", "async") and parts[2] in ("ca", "cg"):
+        return parts[:2] + tuple(map(str, instruction.operands[2:3]))
     if "async" in parts:
         return ()
     if parts[0] in ("st", "stmatrix") and any(part.startswith("shared") for part in parts):
@@ -98,6 +100,8 @@ def _decisive(instruction: Instruction) -> set[str]:
     if opcode in ("st", "stmatrix") or parts[:2] == ("tcgen05", "st"):
         # Of st.async the barrier counts as well.
         return names_in(operands[0]).union(*map(names_in, operands[2:]))
+    if parts[:2] == ("cp", "async") and parts[2] in ("ca", "cg"):
+        return names_in(operands[0]) | names_in(operands[2]) | _guard(instruction)
     if parts[:2] == ("wgmma", "mma_async"):
         fragment = operands[1] if isinstance(operands[1], Register) else operands[2]
         return names_in(fragment) | names_in(operands[2]) | names_in(operands[3])
