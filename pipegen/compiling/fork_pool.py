@@ -63,7 +63,7 @@ class ForkServers:
             except ServerLost:
                 with self._locks[key]:
                     self._servers[key] = None
-                server.close()
+                server.kill()
                 return None
         finally:
             self._done(key)

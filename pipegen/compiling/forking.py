@@ -69,7 +69,7 @@ class ForkServer:
             if not answer:
                 raise ServerLost("does not start")
         except BaseException:
-            self.close()
+            self.kill()
             raise
         self.loaded = frozenset(json.loads(answer))
 
@@ -119,8 +119,14 @@ class ForkServer:
         try:
             self._process.wait(_KILL_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+        self._folder.cleanup()
+
+    def kill(self) -> None:
+        """End a server that does not answer. What it runs is for those who wait for it to kill."""
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
         self._folder.cleanup()
 
 
