@@ -92,6 +92,11 @@ def read_text(path: Path) -> str:
 
 def parse_description(text: str, file: str = "") -> KernelDescription:
     """The model of a TOML text. Raises InputError with every structural and semantic problem."""
+    return description_from_data(_data_of(text, file), file)
+
+
+def _data_of(text: str, file: str) -> dict[str, Any]:
+    """The tables of a TOML text. Raises InputError if it is none."""
     try:
         data = tomllib.loads(text)
         if _depth(data) > MAX_DEPTH:
@@ -105,7 +110,7 @@ def parse_description(text: str, file: str = "") -> KernelDescription:
         raise InputError(
             Problem("is not TOML that we can read: nested too deep", file=file)
         ) from None
-    return description_from_data(data, file)
+    return data
 
 
 def _depth(data: Any) -> int:
@@ -155,13 +160,11 @@ def load_description(path: Path | str) -> KernelDescription:
     Raises InputError with every problem of the file.
     """
     path = Path(path)
-    text = read_text(path)
-    description = parse_description(text, str(path))
-    if description.kernel.name is None:
-        data = description.model_dump(exclude_unset=True)
-        data["kernel"]["name"] = path.stem
-        description = description_from_data(data, str(path))
-    return description
+    data = _data_of(read_text(path), str(path))
+    kernel = data.get("kernel")
+    if isinstance(kernel, dict):
+        kernel.setdefault("name", path.stem)
+    return description_from_data(data, str(path))
 
 
 def dump_description(description: KernelDescription) -> str:

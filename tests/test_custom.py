@@ -321,6 +321,7 @@ for name in sorted(os.listdir(sys.argv[1])):
 """
 
 
+@pytest.mark.usefixtures("_unformatted")
 def test_random_graphs_compile(tmp_path):
     found = find_dsl("cute")
     if found.reason:

@@ -165,14 +165,23 @@ def with_relu(text: str, line: str) -> str:
     return f"{text[:end]}    {line}\n{text[end:]}"
 
 
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory):
+    """What `pipegen check` says of the edited modules, by name."""
+    folder = tmp_path_factory.mktemp("edited")
+    for name, line in RELU.items():
+        source = ROOT / "generated" / f"{name}.py"
+        target = folder / source.name
+        target.with_suffix(".toml").write_bytes(source.with_suffix(".toml").read_bytes())
+        target.write_text(with_relu(source.read_text(), line))
+    done = check(folder, "--format", "json")
+    return {Path(entry["path"]).stem: entry for entry in json.loads(done.stdout)["modules"]}
+
+
 @pytest.mark.parametrize("name", RELU)
-def test_an_edit_is_reported_and_compiled_as_it_stands(name, tmp_path):
+def test_an_edit_is_reported_and_compiled_as_it_stands(name, edited):
     """The hook's own example goes in; the file counts as edited, and still compiles."""
-    source = ROOT / "generated" / f"{name}.py"
-    target = tmp_path / source.name
-    target.with_suffix(".toml").write_bytes(source.with_suffix(".toml").read_bytes())
-    target.write_text(with_relu(source.read_text(), RELU[name]))
-    entry = json.loads(check(tmp_path, "--format", "json").stdout)["modules"][0]
+    entry = edited[Path(name).name]
     assert entry["fresh"] == "edited"
     if entry["compile"]["status"] == "skip":
         pytest.skip(entry["compile"]["message"])

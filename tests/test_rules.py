@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pipegen import rules
+from pipegen.description import KernelDescription
 from pipegen.description_file import load_description
 from pipegen.rules import all_rules, find_problems, rules_of
 from pipegen.rules_docs import rules_markdown
@@ -28,6 +30,33 @@ def test_a_rule_has_a_case_that_breaks_it(rule):
 def test_what_is_checked_in_breaks_no_rule():
     for path in (ROOT / "generated").rglob("*.toml"):
         assert find_problems(load_description(path)) == []
+
+
+def test_a_description_is_judged_once(monkeypatch):
+    """What was found is remembered: by every key that was given, and by no file's name."""
+    kernel = {"op": "gemm", "backend": "cute", "arch": "sm_90a"}
+    valid = KernelDescription.model_validate
+    description, again = valid({"kernel": kernel}), valid({"kernel": kernel})
+    other = valid({"kernel": {**kernel, "name": "other"}})
+    wrong = valid({"kernel": kernel, "pipeline": {"mainloop": {"stages": 99}}})
+    asked = []
+
+    def found(description, broken_keys):
+        asked.append(description)
+        return iter(original(description, broken_keys))
+
+    original = rules._find_problems
+    monkeypatch.setattr(rules, "_find_problems", found)
+    monkeypatch.setattr(rules, "_FOUND", {})
+    assert find_problems(description) == find_problems(again, "a.toml") == []
+    assert find_problems(other) == []
+    assert [(problem.file, problem.rule) for problem in find_problems(wrong, "b.toml")]
+    assert {problem.file for problem in find_problems(wrong, "c.toml")} == {"c.toml"}
+    assert find_problems(wrong, "", frozenset({"pipeline.mainloop.stages"})) == []
+    assert len(asked) == 4
+    monkeypatch.setattr(rules, "_REMEMBERED", 1)
+    find_problems(valid({"kernel": {**kernel, "name": "third"}}))
+    assert len(rules._FOUND) == 1
 
 
 def test_the_page_of_rules_is_up_to_date():

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles several modules at once, each in its own process, and none that is known already."""
+"""Compiles several modules at once, each in its own process, and none that is known already.
+
+The processes of one DSL and architecture are forked from one that has imported the DSL, where that
+is safe.
+"""
 
 import os
 import threading
@@ -7,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from pipegen.compiling.cache import CompileCache
+from pipegen.compiling.fork_pool import ForkServers
 from pipegen.compiling.installed import Dsl, dsl
 from pipegen.compiling.module import Module
 from pipegen.compiling.process import Cancelled
@@ -44,9 +49,12 @@ def compile_all(
 
     # A thread only waits for its process, so threads are enough.
     cancel = threading.Event()
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+    with (
+        ForkServers([modules[i] for i in work]) as servers,
+        ThreadPoolExecutor(max_workers=max(1, jobs)) as pool,
+    ):
         try:
-            futures = {pool.submit(_compile, modules[i], timeout, cancel): i for i in work}
+            futures = {pool.submit(_compile, modules[i], timeout, cancel, servers): i for i in work}
             pending: set[Future[CompileResult]] = set(futures)
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
@@ -69,9 +77,11 @@ def _without_compiling(module: Module, state: Dsl, cache: CompileCache) -> Compi
     return cache.get(module)
 
 
-def _compile(module: Module, timeout: float, cancel: threading.Event) -> CompileResult:
+def _compile(
+    module: Module, timeout: float, cancel: threading.Event, servers: ForkServers
+) -> CompileResult:
     try:
-        return compile_module(module, timeout, cancel)
+        return compile_module(module, timeout, cancel, servers)
     except Cancelled:
         return CompileResult("error", "was given up")
     except OSError as error:

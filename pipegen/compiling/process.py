@@ -54,7 +54,7 @@ def run(
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        tail = _Tail(process.stdout)
+        tail = Tail(process.stdout)
         reader = threading.Thread(target=tail.read, daemon=True)
         reader.start()
         ended = False
@@ -98,7 +98,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-class _Tail:
+class Tail:
     """Reads a stream to its end and keeps the last part."""
 
     def __init__(self, stream: IO[bytes]) -> None:

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cutlass import cute as _cute
+from cutlass.base_dsl import dsl as _dsl
 from cutlass.experimental.task_scheduling import exhaustive_checker as _exhaustive_checker
 from cutlass.experimental.task_scheduling import task_manager as _task_manager
 from cutlass.experimental.task_scheduling.enums import ScheduleStage
@@ -38,6 +39,7 @@ from cutlass.experimental.task_scheduling.task import Task as _Task
 
 # What is wrapped below.
 cute: Any = _cute
+base_dsl: Any = _dsl
 exhaustive_checker: Any = _exhaustive_checker
 task_manager: Any = _task_manager
 Task: Any = _Task
@@ -310,8 +312,19 @@ def _judge_bytes(reports: Reports, resource: Any, brought: int, foreign: bool) -
         raise WrongBytes(entry["message"])
 
 
+def leave_out_places() -> None:
+    """Do not find each operation's place in the source, which ptxas' remarks switch on.
+
+    Under Task Scheduling's deep stacks that takes half of the time, and only the remarks' own place
+    would come of it, which is the same for all: the launcher. Without remarks it is off, too.
+    """
+    if hasattr(base_dsl, "_set_enable_frame_filtering"):
+        base_dsl._set_enable_frame_filtering = lambda _: None
+
+
 def main(arguments: list[str]) -> int:
     path, module = arguments
+    leave_out_places()
     reports = Reports(path)
     install_loops(reports)
     install_search(reports)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipegen.compiling.cubin import CUOBJDUMP_DISTRIBUTION, cubin_arch, ptx_kernels, resource_usage
+from pipegen.compiling.fork_pool import ForkServers
 from pipegen.compiling.installed import version_key, version_of
 from pipegen.compiling.launch import Smem, cute_launches, mosaic_launches
 from pipegen.compiling.module import Module
@@ -42,9 +43,15 @@ class _Dump:
 
 
 def compile_module(
-    module: Module, timeout: float = DEFAULT_TIMEOUT, cancel: threading.Event | None = None
+    module: Module,
+    timeout: float = DEFAULT_TIMEOUT,
+    cancel: threading.Event | None = None,
+    servers: ForkServers | None = None,
 ) -> CompileResult:
-    """Run `python FILE --compile-only` for the module's architecture; no GPU is used."""
+    """Run `python FILE --compile-only` for the module's architecture; no GPU is used.
+
+    In a child of one of `servers` if they can, which saves the DSL's import.
+    """
     if not module.compiles_itself:
         return CompileResult("error", "offers no --compile-only, which is how it is compiled")
     with tempfile.TemporaryDirectory(prefix="pipegen-check-") as name:
@@ -55,13 +62,13 @@ def compile_module(
         command = [str(module.path.resolve()), "--compile-only"]
         if module.schedules_tasks:
             command = [str(VERIFIER), str(schedules), str(module.path.resolve())]
-        outcome = run(
-            [sys.executable, *command],
-            compile_environment(module, dump, folder),
-            folder,
-            timeout,
-            cancel,
+        # As seen from the folder: a server's variables, read at the import, serve many folders.
+        environment = compile_environment(module, Path(dump.name), folder)
+        outcome = (
+            servers.run(module, command, environment, folder, timeout, cancel) if servers else None
         )
+        if outcome is None:
+            outcome = run([sys.executable, *command], environment, folder, timeout, cancel)
         return judged(module, outcome, dump, timeout, read_schedules(schedules))
 
 
@@ -94,7 +101,10 @@ def judged(
 
 
 def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, str]:
-    """The variables to compile the module with: its architecture, its dumps, and no GPU."""
+    """The variables to compile the module with: its architecture, its dumps, and no GPU.
+
+    `folder` is where the process runs and keeps what is temporary.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
     common = {
         **kept,
@@ -106,16 +116,16 @@ def compile_environment(module: Module, dump: Path, folder: Path) -> dict[str, s
         "CUDA_VISIBLE_DEVICES": "",
     }
     if module.dsl == "cute":
-        return common | _cute_environment(module.arch, dump, folder)
+        return common | _cute_environment(module.arch, dump)
     return common | _pallas_environment(dump)
 
 
-def _cute_environment(arch: str, dump: Path, folder: Path) -> dict[str, str]:
+def _cute_environment(arch: str, dump: Path) -> dict[str, str]:
     wanted = {
         "CUTE_DSL_ARCH": arch,
         "CUTE_DSL_KEEP": "ir,ptx,cubin",
         "CUTE_DSL_DUMP_DIR": str(dump),
-        "CUTE_DSL_CACHE_DIR": str(folder / "cache"),
+        "CUTE_DSL_CACHE_DIR": "cache",
         "CUTE_DSL_DISABLE_FILE_CACHING": "1",
     }
     if version_key(version_of("nvidia-cutlass-dsl")) >= (4, 8):

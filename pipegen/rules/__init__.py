@@ -96,11 +96,27 @@ def find_problems(
     A problem on a key silences later rules' problems on the same key: the first one explains it.
     `broken_keys` had no valid value and stand at their defaults: nothing is said about them.
     """
+    # Reading a description and planning it both ask, and the model of a graph takes its time.
+    asked = repr(description.model_dump(exclude_unset=True)), broken_keys
+    if asked not in _FOUND:
+        if len(_FOUND) >= _REMEMBERED:
+            _FOUND.clear()
+        _FOUND[asked] = tuple(_find_problems(description, broken_keys))
+    return [replace(problem, file=file) for problem in _FOUND[asked]]
+
+
+# The problems of descriptions that were asked about. The keys that were given say all that counts.
+_FOUND: dict[tuple[str, frozenset[str]], tuple[Problem, ...]] = {}
+_REMEMBERED = 1024
+
+
+def _find_problems(
+    description: KernelDescription, broken_keys: frozenset[str]
+) -> Iterator[Problem]:
     from pipegen.planning.defaults import resolve
     from pipegen.planning.families import family_of
 
     resolved = resolve(description)
-    problems: list[Problem] = []
     seen: set[str] = set(broken_keys)
     family = family_of(resolved)
     for rule in rules_of(family.rules if family else None):
@@ -108,5 +124,4 @@ def find_problems(
             continue
         found = [p for p in rule.check(resolved) if p.key not in seen]
         seen |= {p.key for p in found}
-        problems += [replace(p, rule=rule.code, file=file) for p in found]
-    return problems
+        yield from (replace(p, rule=rule.code) for p in found)
