@@ -34,7 +34,9 @@ def write_run(
         return
     cta = w.cta
     conflict = cta.shadow.write(place, w.agent, int(w.clock[GENERIC, w.agent]), w.clock, at)
-    if conflict:
+    # As in `touch_shared`.
+    scalar = w.machine.launch.by_mosaic and all(type(base) is int for base in bases)
+    if conflict and not (scalar and w.repeats(conflict.agent, at, conflict.at)):
         w.machine.race(w, cta, conflict, at, "writes")
     cta.leave_out(place)
 
