@@ -19,6 +19,11 @@ _CUTE_OLDEST = "4.8"
 _JAX_OLDEST = "0.10.2"
 # The plug-in's CUDA major version is part of its name.
 _CUDA_MAJORS = ("12", "13")
+# What jaxlib compiles with where it is installed. With nvJitLink it compiles code to be linked, in
+# which ptxas ignores setmaxnreg (C7504): other registers, and spills where there were none.
+_XLA_COMPILERS = tuple(
+    f"nvidia-{name}{end}" for name in ("nvjitlink", "cuda-nvcc") for end in ("", "-cu12", "-cu13")
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def _cute() -> Dsl:
 
 def _pallas() -> Dsl:
     plugins = [f"jax-cuda{major}-{part}" for major in _CUDA_MAJORS for part in ("plugin", "pjrt")]
-    versions = _versions(["jax", "jaxlib", *plugins, "absl-py"])
+    versions = _versions(["jax", "jaxlib", *plugins, "absl-py", *_XLA_COMPILERS])
     install = "pip install 'pipegen[pallas]'"
     if "jax" not in versions:
         return Dsl("pallas", versions, "jax is not installed", install)

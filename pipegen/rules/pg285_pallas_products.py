@@ -11,7 +11,8 @@ Why
     Mosaic GPU's barriers count warpgroups, and a matrix that meets wgmma is in blocks of 8 rows by
     a swizzle of 32, 64 or 128 B, which registers take in wgmma's layout of 64 rows. ptxas wants the
     accumulators of one wgmma within what a thread starts with (CUDA 12.9, error C7602), and ignores
-    setmaxnreg in what jax 0.12 gives it (C7504).
+    setmaxnreg (C7504) where nvidia-nvjitlink is installed, with which jaxlib compiles code to be
+    linked.
 
 Example
     Six warpgroups start with 80 registers a thread: 128 columns of 64 rows are 64 accumulators, and

@@ -92,7 +92,7 @@ class PallasProductNumbers(ProductNumbers):
         """Whether accumulators, and what bodies as written hold, fit at launch.
 
         ptxas refuses a wgmma that needs more than that, even behind setmaxnreg (12.9: error C7602),
-        and ignores setmaxnreg in what jax 0.12 gives it (C7504).
+        and ignores setmaxnreg (C7504) where jaxlib finds nvJitLink.
         """
         held = self.launch_registers - BESIDE_ACCUMULATORS
         return all(
