@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same launch of each sm_90a CuTe module in the emulator and on a GPU: are the bits the same?
+"""The same launch of each sm_90a module in the emulator and on a GPU: are the bits the same?
 
-    python benchmarks/emulated_against_gpu.py emulate FOLDER generated/cute/*sm90*.py
+    python benchmarks/emulated_against_gpu.py emulate FOLDER generated/*/*sm90*.py
     python benchmarks/emulated_against_gpu.py run FOLDER --json benchmarks/emulated_against_gpu.json
 
 `emulate` needs no GPU: it runs each module's own check in the emulator and writes what its launcher
 got, and what was in that memory afterwards, to FOLDER/MODULE.npz. `run` gives the launcher the same
-bytes, laid out alike, on a GPU, and compares all the memory, padding too, byte by byte. Where the
+bytes, laid out alike, on a GPU, and compares all the memory, padding too, byte by byte. Of a Pallas
+module it is the public function's arguments and results: where they lie is XLA's matter. Where the
 order of sums differs, bits may; then the largest error relative to the rms says by how much. Exit
 code 1 if a module cannot be compared, or differs by more than its output type rounds.
 """
@@ -28,7 +29,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # these belong to this checkout's pipegen
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]  # this checkout's pipegen, and what is here
+
+import pallas_calls  # noqa: E402
 
 from pipegen.measuring.code_digest import code_digest  # noqa: E402
 
@@ -79,6 +82,12 @@ def record(path: Path, folder: Path) -> None:
     header = read_header(path.read_text("utf-8"))
     assert header is not None, path
     case = default_case(plan(parse_description(header.description, str(path))))
+    known = {"code": code_digest(path), "path": str(path), "sizes": case.sizes}
+    target = folder / f"{path.stem}.npz"
+    if header.backend == "pallas":
+        made = pallas_calls.record(path, header.arch, header.op, case.sizes, case.sms)
+        pallas_calls.save(target, {**known, "function": header.op, "pallas": True}, made[0])
+        return
     calls: list[tuple[str, dict[str, Memory]]] = []
     findings: list[str] = []
 
@@ -97,10 +106,8 @@ def record(path: Path, folder: Path) -> None:
         raise SystemExit("; ".join(findings) or checked.said or "no launcher was called")
     function_name, memory = calls[0]
     facts = {
+        **known,
         "function": function_name,
-        "code": code_digest(path),
-        "path": str(path),
-        "sizes": case.sizes,
         "arguments": {
             name: {"dtype": each.dtype, "shape": each.shape, "strides": each.strides,
                    "lead": each.lead}
@@ -109,7 +116,7 @@ def record(path: Path, folder: Path) -> None:
     }  # fmt: skip
     arrays = {f"{name}.before": each.before for name, each in memory.items()}
     arrays |= {f"{name}.after": each.after for name, each in memory.items()}
-    np.savez_compressed(folder / f"{path.stem}.npz", facts=json.dumps(facts), **arrays)
+    np.savez_compressed(target, facts=json.dumps(facts), **arrays)
 
 
 def recording(
@@ -170,6 +177,9 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Memory]]:
 
 def compare(recorded: Path) -> dict[str, Any]:
     """Launch on the GPU what was recorded, and compare the memory."""
+    with np.load(recorded) as saved:
+        if json.loads(str(saved["facts"])).get("pallas"):
+            return compare_calls(recorded)
     import torch
 
     from pipegen.emulator.emitted import load_module
@@ -208,6 +218,35 @@ def compare(recorded: Path) -> dict[str, Any]:
         and facts["code"] == code_digest(path)
         and all(each["passed"] for each in changed.values()),
     }
+
+
+def compare_calls(recorded: Path) -> dict[str, Any]:
+    """Call on the GPU what was called in the emulator, and compare the results."""
+    from pipegen.emulator.emitted import load_module
+
+    facts, call = pallas_calls.read(recorded)
+    path = ROOT / facts["path"]
+    found = pallas_calls.again(getattr(load_module(path), facts["function"]), call)
+    arguments = {name: memory_of(each) for name, each in call[0].items()}
+    cut = sum_cut(arguments, facts["sizes"])
+    outputs = {
+        f"result {n}": difference(memory_of(wanted), np.frombuffer(got.tobytes(), np.uint8), cut)
+        for n, (wanted, got) in enumerate(zip(call[1], found, strict=True))
+    }
+    return {
+        "module": path.name,
+        "code": facts["code"],
+        "sizes": facts["sizes"],
+        "outputs": outputs,
+        "passed": facts["code"] == code_digest(path)
+        and all(each["passed"] for each in outputs.values()),
+    }
+
+
+def memory_of(array: np.ndarray[Any, Any]) -> Memory:
+    """An array as dense memory that holds it."""
+    held = np.frombuffer(array.tobytes(), np.uint8)
+    return Memory(array.dtype.name, array.shape, (), 0, held, held)
 
 
 def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

@@ -3,11 +3,15 @@
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from pipegen.compiling.installed import dsl
 
 ROOT = Path(__file__).parent.parent
 
@@ -103,6 +107,7 @@ def test_every_hopper_module_was_compared_as_it_stands(script):
     """Each sm_90a CuTe module: the same launch in the emulator and on an H200, and they agree."""
     results = json.loads((ROOT / "benchmarks" / "emulated_against_gpu.json").read_text("utf-8"))
     found = {each["module"]: each for each in results["results"]}
+    # (Pallas modules: when they have been compared, too.)
     modules = [
         path
         for folder in ("cute", "cute_ts")
@@ -115,3 +120,46 @@ def test_every_hopper_module_was_compared_as_it_stands(script):
     same = [m for m, each in found.items() if all(o["same_bits"] for o in each["outputs"].values())]
     page = (ROOT / "docs" / "emulator.md").read_text("utf-8")
     assert f"{len(found)} modules, {len(same)} with the same bits" in page
+
+
+# The emulator once more in the place of the GPU: the same bits; and with one bit of the kept result
+# changed, or another code of the module, none.
+AGAIN = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import pipegen
+root, kept, module = map(Path, sys.argv[1:])
+sys.path.insert(0, str(root / "benchmarks"))
+import emulated_against_gpu as script
+
+with pipegen.emulator(arch="sm_90a", dsl="pallas"):
+    told = script.compare(kept)
+    with np.load(kept) as saved:
+        arrays = dict(saved)
+    arrays["result 0"][1] ^= 0x40  # the exponent of the first element, in bf16
+    np.savez(kept, **arrays)
+    print(json.dumps([told, script.compare(kept)]))
+"""
+
+
+@pytest.mark.skipif(not dsl("pallas").usable, reason=dsl("pallas").reason)
+def test_a_call_of_a_pallas_module_is_kept_and_made_again(tmp_path):
+    module = ROOT / "generated" / "pallas" / "pallas_stream_sm90_ws_row.py"
+    kept = tmp_path / f"{module.stem}.npz"
+    command = ["benchmarks/emulated_against_gpu.py", "emulate", tmp_path, module]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for arguments in (command, ["-c", AGAIN, ROOT, kept, module]):
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    right, changed = json.loads(done.stdout.splitlines()[-1])
+    assert right["passed"]
+    assert right["outputs"]["result 0"]["same_bits"]
+    assert not changed["passed"]
