@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: gemm | pallas | sm_90a
-# template: pallas/gemm_sm90_pingpong.py.j2 118f3b4575f0
-# text: 66b899e0c30d
+# template: pallas/gemm_sm90_pingpong.py.j2 0a075f1fa323
+# text: 4329fc89ae18
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with jax 0.10.2, 0.11.2 and 0.12.0.1.
 # description:
@@ -32,12 +32,12 @@ Pipelines (plgpu.Barrier)
   turns     warpgroup -> next     1       128 arrives              none
   epilogue  threads -> TMA store  2 x 2   none                     none
 
-  mainloop  Filled by an A and a B tile, in the order of the output tiles: for each, all 128 producer
-            threads arrive and arm their share of its bytes, and the phase completes when the last
-            byte has landed. A stage has a full barrier for each consumer warpgroup, which waits
-            only for its own tiles: a barrier's parity counts the waits, and may skip none. Emptied
-            by all 128 threads of the warpgroup whose tile it is, one step later: by then no wgmma
-            reads it (1 in flight <= 1 step kept < 6 stages).
+  mainloop  Filled by an A and a B tile, in the order of the output tiles: for each, all 128
+            producer threads arrive and arm their share of its bytes, and the phase completes when
+            the last byte has landed. A stage has a full barrier for each consumer warpgroup, which
+            waits only for its own tiles: a barrier's parity counts the waits, and may skip none.
+            Emptied by all 128 threads of the warpgroup whose tile it is, one step later: by then no
+            wgmma reads it (1 in flight <= 1 step kept < 6 stages).
   turns     A barrier for each warpgroup; the other one arrives once it has issued the last wgmma of
             the tile before. The CTA's first tile waits for nobody, and its last one tells nobody.
   epilogue  plgpu.copy_smem_to_gmem. Filled by a consumer warpgroup, 8192 B at a time; each has a
