@@ -134,6 +134,7 @@ def test_what_an_import_sets_stays_and_what_a_run_does_does_not(tmp_path):
     """A DSL tells itself by variables where its libraries are; a script is told by nobody else."""
     (tmp_path / "dsl_like.py").write_text("import os\nos.environ['SET_BY_IMPORT'] = 'here'\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "GIVEN": "before"}
+    environment.pop("OPENBLAS_NUM_THREADS", None)  # other tests of this process may have set it
     server = ForkServer(["dsl_like"], environment, 60)
     script = tmp_path / "script.py"
     script.write_text(

@@ -196,3 +196,23 @@ def test_fewer_stages_leave_room_for_store_buffers(stages):
     made = api.plan(description_from_data(data))
     assert made.number("mainloop_stages").value == stages
     assert made.number("epilogue_buffers").value == 4
+
+
+def test_a_thread_has_at_most_255_registers():
+    """224 accumulators and 40 more would be 264; 255 let two blocks of 128 threads share an SM."""
+    made = api.plan(
+        description_from_data(
+            {
+                "kernel": {
+                    "op": "gemm",
+                    "backend": "pallas",
+                    "arch": "sm_90a",
+                    "style": "emit-pipeline",
+                },
+                "tile": {"m": 128, "n": 224, "k": 16},
+                "dtype": {"out": "f32"},
+            }
+        )
+    )
+    assert made.number("accumulator_registers").value == 224
+    assert made.number("blocks_per_sm").value == 2  # 65536 / (128 * 256)

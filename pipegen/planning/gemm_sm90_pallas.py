@@ -157,7 +157,9 @@ def _numbers(
         stage_formula = quotient(budget.capacity, budget.stage_bytes + 8, split.stages)
         barriers = f"8 * {split.stages}"
         threads_formula = f"128 * {warpgroups}"
-        registers = rows * columns // WARPGROUP + OTHER_REGISTERS
+        registers = min(
+            rows * columns // WARPGROUP + OTHER_REGISTERS, hardware.max_registers_per_thread
+        )
         blocks = blocks_per_sm(threads, registers, split.total_bytes, hardware)
     else:
         smem = f"{ring} + {stores} + {split.barrier_bytes}"
