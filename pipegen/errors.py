@@ -36,7 +36,7 @@ class Problem:
             text += f" Nearest valid choice: {self.nearest}."
         if self.rule:
             text += f" [{self.rule}]"
-        return text
+        return printable(text)  # a message may name a table of the user's, whatever it is called
 
     def as_dict(self) -> dict[str, object]:
         """The fault for `--format json`."""

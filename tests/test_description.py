@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pipegen as api
@@ -220,6 +220,7 @@ kernels = st.fixed_dictionaries(
 tables = st.dictionaries(keys, st.one_of(values, st.dictionaries(keys, values, max_size=3)))
 
 
+@example({"pipeline": {"\n": {}}}, {"op": "stream", "backend": "cute", "arch": "sm_90a"})
 @settings(deadline=None)  # the first description imports the rules
 @given(st.dictionaries(sections, st.one_of(values, tables), max_size=6), kernels)
 def test_any_data_gives_a_description_or_paragraphs(data, kernel):
