@@ -9,6 +9,7 @@ from pipegen.measuring.shapes import shape_text
 from pipegen.tuning.halving import ShapeResult
 from pipegen.tuning.ranking import failures, losing, mean_ratio, overall
 from pipegen.tuning.search import Outcome
+from pipegen.tuning.space import reasons
 
 # Below this of a peer a size is named: another kernel (split-K, stream-K, swapped operands) may
 # be what it needs.
@@ -83,9 +84,10 @@ def closing_lines(outcome: Outcome, peers: Sequence[str]) -> list[str]:
         f"{len(outcome.dropped)} dropped by the rules, {len(outcome.not_compiled)} not compiled; "
         f"{outcome.resumed} sizes taken from the results file"
     )
-    counts = Counter(each.code for each in outcome.dropped)
-    first = {each.code: each.why for each in reversed(outcome.dropped)}
-    lines += [f"dropped by {c}: {n}, the first because {first[c]}" for c, n in counts.most_common()]
+    lines += [
+        f"dropped by {code}: {count}, the first because {why}"
+        for code, (count, why) in reasons(outcome.dropped).items()
+    ]
     bad = {name: (why, 0) for name, why in outcome.not_compiled.items()} | failures(outcome.shapes)
     for name, (why, sizes) in list(bad.items())[:_SHOWN]:
         at = f" at {sizes} sizes" if sizes > 1 else ""
