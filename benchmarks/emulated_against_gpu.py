@@ -8,8 +8,9 @@
 got, and what was in that memory afterwards, to FOLDER/MODULE.npz. `run` gives the launcher the same
 bytes, laid out alike, on a GPU, and compares all the memory, padding too, byte by byte. Of a Pallas
 module it is the public function's arguments and results: where they lie is XLA's matter. Where the
-order of sums differs, bits may; then the largest error relative to the rms says by how much. Exit
-code 1 if a module cannot be compared, or differs by more than its output type rounds.
+order of sums differs, bits may; then the largest error relative to the rms says by how much. What
+the emulator found beside the numbers is told by its rule's code. Exit code 1 if a module cannot be
+compared, or differs by more than its output type rounds.
 """
 
 import argparse
@@ -74,6 +75,7 @@ def record(path: Path, folder: Path) -> None:
     from pipegen.description_file import parse_description
     from pipegen.emulator.cases import default_case
     from pipegen.emulator.emitted import EmittedModule
+    from pipegen.emulator.finding_docs import code_of
     from pipegen.emulator.machine import run
     from pipegen.emulator.session import capturing
     from pipegen.planning import plan
@@ -85,14 +87,15 @@ def record(path: Path, folder: Path) -> None:
     known = {"code": code_digest(path), "path": str(path), "sizes": case.sizes}
     target = folder / f"{path.stem}.npz"
     if header.backend == "pallas":
-        made = pallas_calls.record(path, header.arch, header.op, case.sizes, case.sms)
-        pallas_calls.save(target, {**known, "function": header.op, "pallas": True}, made[0])
+        made, codes = pallas_calls.record(path, header.arch, header.op, case.sizes, case.sms)
+        facts = {**known, "findings": codes, "function": header.op, "pallas": True}
+        pallas_calls.save(target, facts, made[0])
         return
     calls: list[tuple[str, dict[str, Memory]]] = []
-    findings: list[str] = []
+    codes: set[str] = set()
 
     def execute(launch: Any) -> None:
-        findings.extend(finding.message for finding in run(launch).findings)
+        codes.update(code_of(finding.kind) for finding in run(launch).findings)
 
     with capturing(execute, header.arch, case.sms, str(path)) as session:
         emitted = EmittedModule(path, session)
@@ -102,11 +105,12 @@ def record(path: Path, folder: Path) -> None:
             if own and name != "launch" and "stream" in inspect.signature(function).parameters:
                 setattr(module, name, recording(function, calls))
         checked = emitted.check(list(case.sizes.values()))
-    if findings or not checked.passed or not calls:
-        raise SystemExit("; ".join(findings) or checked.said or "no launcher was called")
+    if not checked.passed or not calls:
+        raise SystemExit(checked.said or "no launcher was called")
     function_name, memory = calls[0]
     facts = {
         **known,
+        "findings": sorted(codes),
         "function": function_name,
         "arguments": {
             name: {"dtype": each.dtype, "shape": each.shape, "strides": each.strides,
@@ -212,6 +216,7 @@ def compare(recorded: Path) -> dict[str, Any]:
         "module": path.name,
         "code": facts["code"],
         "sizes": facts["sizes"],
+        "findings": facts["findings"],
         "outputs": changed,
         "passed": bool(changed)
         and untouched
@@ -237,6 +242,7 @@ def compare_calls(recorded: Path) -> dict[str, Any]:
         "module": path.name,
         "code": facts["code"],
         "sizes": facts["sizes"],
+        "findings": facts["findings"],
         "outputs": outputs,
         "passed": facts["code"] == code_digest(path)
         and all(each["passed"] for each in outputs.values()),

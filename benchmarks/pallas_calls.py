@@ -17,27 +17,30 @@ import numpy as np
 Call = tuple[dict[str, np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]
 
 
-def record(path: Path, arch: str, op: str, sizes: Mapping[str, int], sms: int) -> list[Call]:
-    """The calls of a module's own check in the emulator, arguments and results. SystemExit if
-    something is found, or wrong."""
+def record(
+    path: Path, arch: str, op: str, sizes: Mapping[str, int], sms: int
+) -> tuple[list[Call], list[str]]:
+    """The calls of a module's own check in the emulator, arguments and results, and the codes of
+    what was found. SystemExit if the numbers are wrong."""
+    from pipegen.emulator.finding_docs import code_of
     from pipegen.emulator.machine import run
     from pipegen.emulator.mosaic.emitted import PallasModule
     from pipegen.emulator.session import capturing
 
     calls: list[Call] = []
-    findings: list[str] = []
+    codes: set[str] = set()
 
     def execute(launch: Any) -> None:
-        findings.extend(finding.message for finding in run(launch).findings)
+        codes.update(code_of(finding.kind) for finding in run(launch).findings)
 
     with capturing(execute, arch, sms, str(path), "pallas") as session:
         emitted = PallasModule(path, session)
         module = sys.modules[f"pipegen_emulated_{path.stem}"]
         setattr(module, op, recording(getattr(module, op), calls))
         checked = emitted.check(list(sizes.values()))
-    if findings or not checked.passed or not calls:
-        raise SystemExit("; ".join(findings) or checked.said or f"{op} was not called")
-    return calls
+    if not checked.passed or not calls:
+        raise SystemExit(checked.said or f"{op} was not called")
+    return calls, sorted(codes)
 
 
 def recording(function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
