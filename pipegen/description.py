@@ -273,6 +273,11 @@ class Stream(Section):
     blocks_per_sm: Whole | Literal["auto"] = Field(
         default="auto", description="CTAs that share an SM, and so its SMEM."
     )
+    tiles_per_block: Whole | Literal["auto"] = Field(
+        default="auto",
+        description="Tiles of a CTA at most: an SM that is done early gets another CTA. auto: in "
+        "CuTe an equal share of all for each CTA that runs at once, in Pallas a few.",
+    )
 
 
 class Reduce(Section):
@@ -284,6 +289,10 @@ class Reduce(Section):
     )
     blocks_per_sm: Whole | Literal["auto"] = Field(
         default="auto", description="CTAs that share an SM, and so its SMEM."
+    )
+    tiles_per_block: Whole | Literal["auto"] = Field(
+        default="auto",
+        description="Tiles of a CTA at most: an SM that is done early gets another CTA.",
     )
 
 

@@ -96,6 +96,11 @@ def listing(choices: Iterable[object]) -> str:
     return ", ".join(str(choice) for choice in choices)
 
 
+def auto_or(first: int, last: int) -> str:
+    """What a key allows that is derived, or given from `first` to `last`."""
+    return f'"auto" or {first} to {last}' if first < last else f'"auto" or {last}'
+
+
 def assignments(values: Mapping[str, object]) -> str:
     """Keys and their values as one phrase: `a = 1 and b = "x"`."""
     words = " and ".join(f"{key} = {toml_literal(value)}" for key, value in values.items())

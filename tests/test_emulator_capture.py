@@ -93,6 +93,11 @@ def test_the_launch_is_as_planned(captured, plans, arch, name):
     if made.number("grid").value == "persistent":
         blocks = {each.name: each.value for each in made.numbers}.get("blocks_per_sm", 1)
         assert ctas <= SMS * blocks
+    elif made.number("grid").value == "a few tiles a block":
+        tile, each = made.description.tile, made.number("tiles_per_block").value
+        tiles = math.ceil(300 / tile.m / cluster[0]) * math.ceil(264 / tile.n)  # of a cluster
+        most = SMS // cluster[0] * made.number("blocks_per_sm").value
+        assert ctas == cluster[0] * min(tiles, max(most, math.ceil(tiles / each)))
     else:  # a CTA for each tile of 300 x 264, rounded up to clusters
         tile = made.description.tile
         rows = math.ceil(300 / tile.m / cluster[0]) * cluster[0]

@@ -249,3 +249,34 @@ def test_what_jax_compiles_for_a_size_is_compiled_together():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ['@ {"at": "compile", "name": ""}'] * 2 + ["both"]
+
+
+# What moves bytes is compared with torch's copy: what would make that slow must not be there.
+MOVERS = """
+import sys
+from types import SimpleNamespace
+import fake_torch
+sys.modules["torch"] = fake_torch.fake()
+from pipegen.measuring.operators import custom, reduce, stream
+
+one = SimpleNamespace(x_type="bf16", y_type="bf16", y="matrix", gather=False, alignment=16)
+one.operands = lambda *given, **more: stream.Operator.operands(one, *given, **more)
+def strides(found):
+    return [each.strides[0] // each.itemsize for each in found]
+size = {"m": 64, "n": 512}
+print(
+    [each.Operator.clock for each in (custom, reduce, stream)],
+    strides(one.operands(size)),
+    strides(stream.Operator.timed_operands(one, size)),
+)
+"""
+
+
+def test_a_copy_is_timed_as_it_is_launched_and_has_no_gaps_to_skip():
+    """A graph would make it a memcpy node, and rows with gaps are copied at half the rate; a check
+    has rows with gaps all the same."""
+    done = subprocess.run(
+        [sys.executable, "-c", MOVERS], cwd=HERE, capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": f"{HERE.parent}:{HERE}"},
+    )  # fmt: skip
+    assert done.stdout == "['device', 'device', 'device'] [528, 528] [512, 512]\n"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_thread.py.j2 b293305c91a5
-# text: e105a35250fa
+# template: cute/stream_thread.py.j2 7aaa32f67f88
+# text: 136d130d1bf6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -27,8 +27,8 @@
 Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out[i] = f(x[index[i]]), row by row; f is `stream_op`. Persistent and warp-specialized: each CTA
-takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes
-this one.
+takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes this
+one.
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, put the result into a

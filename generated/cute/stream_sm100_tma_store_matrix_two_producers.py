@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 9c15cf95f237
-# text: c1d7182b47ae
+# template: cute/stream_tma.py.j2 7bce6350de08
+# text: d94c3f8b8a14
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_tma.py.j2 9c15cf95f237
-# text: be5dbd73dedc
+# template: cute/stream_tma.py.j2 7bce6350de08
+# text: 2089c7c99d67
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -31,8 +31,8 @@
 Its template was compiled and emulated, and never run: no Blackwell GPU was at hand.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
-bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one
-after the other, and loads the next ones while it computes this one.
+bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one after
+the other, and loads the next ones while it computes this one.
 The 2 CTAs of a cluster take tiles one below the other, which need the same part of y: each CTA
 loads half of that part, and sends it to all of them by multicast.
 

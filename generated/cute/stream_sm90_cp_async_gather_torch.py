@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 583a2597e385
-# text: ea119d439fcd
+# template: cute/stream_cp_async.py.j2 51559111c7a9
+# text: 2a7f8dd7ae6f
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,8 +24,8 @@
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
 out[i] = f(x[index[i]]), row by row; f is `stream_op`. Persistent and warp-specialized: each CTA
-takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes
-this one.
+takes tiles of 32 x 256 of out, one after the other, and loads the next ones while it computes this
+one.
 
 Roles of a CTA's 384 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, and store the result

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 9c15cf95f237
-# text: 5ec9f2061cef
+# template: cute/stream_tma.py.j2 7bce6350de08
+# text: a8a5acc4b7a3
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -24,8 +24,8 @@
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16, bf16 -> f32 -> bf16.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
-bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one
-after the other, and loads the next ones while it computes this one.
+bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 256, one after
+the other, and loads the next ones while it computes this one.
 The 4 CTAs of a cluster take tiles one below the other, which need the same part of y: each CTA
 loads a quarter of that part, and sends it to all of them by multicast.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 9c15cf95f237
-# text: 7651f2d1fbfd
+# template: cute/stream_tma.py.j2 7bce6350de08
+# text: cbe6d00b86b1
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -23,8 +23,8 @@
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: f32, bf16 -> f32 -> f16.
 
 out = f(x, y) over an (M, N) matrix x and a row y of N elements that all rows of x share, such as a
-bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 128, one
-after the other, and loads the next ones while it computes this one.
+bias; f is `stream_op`. Persistent and warp-specialized: each CTA takes tiles of 32 x 128, one after
+the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 288 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, and store the result

@@ -3,7 +3,7 @@
 
 graph   launches in a CUDA graph between two events: no time of the host, but the gaps between
         kernels count, as they do for a user
-device  CUPTI's time of each kernel, for what no graph takes (JAX)
+device  CUPTI's time of each kernel, for what no graph takes (JAX) or takes otherwise (a copy)
 host    a clock around launches that are already long, or graphs themselves
 """
 

@@ -94,13 +94,14 @@ class Session:
         size = size_of(tuple(shape))
         first = self.kernels[names[0]]
         say(at="operands", name="")
-        operands = first.operands(size)
+        operands_of = getattr(first, "timed_operands", first.operands)
+        operands = operands_of(size)
         wanted = first.reference(operands)
         moved = sum(each.numel() * each.element_size() for each in operands)
         moved += sum(each.numel() for each in wanted) * 2
         l2 = torch.cuda.get_device_properties(0).L2_cache_size
         copies = 1 if getattr(first, "rotates", False) else copies_for(moved, l2)
-        sets = [operands, *(first.operands(size) for _ in range(copies - 1))]
+        sets = [operands, *(operands_of(size) for _ in range(copies - 1))]
         entries: dict[str, Entry] = {}
         out: dict[str, str] = {}
         modules = []

@@ -131,12 +131,14 @@ FAMILIES: dict[str, Family] = {
         STREAM_RULES,
         later("stream.defaults", "fill_stream"),
         later("stream.plan", "plan_stream_tma"),
+        frozenset(("stream.tiles_per_block",)),
     ),
     "stream_threads": Family(
         ("producer", "consumer"),
         STREAM_THREADS_RULES,
         later("stream.threads_sizes", "fill_stream_threads"),
         later("stream.threads", "plan_stream_threads"),
+        frozenset(("stream.tiles_per_block",)),
     ),
     "custom": Family(
         (), CUSTOM_RULES, later("custom.plan", "fill_custom"), later("custom.plan", "plan_custom")
@@ -176,12 +178,14 @@ FAMILIES: dict[str, Family] = {
         ROWS_RULES,
         later("rows.defaults", "fill_stream_pallas"),
         later("rows.plan", "plan_rows"),
+        frozenset(("stream.tiles_per_block",)),
     ),
     "reduce_pallas": Family(
         ("producer", "consumer"),
         ROWS_RULES,
         later("rows.defaults", "fill_reduce_pallas"),
         later("rows.plan", "plan_rows"),
+        frozenset(("reduce.tiles_per_block",)),
     ),
     "ts_gemm_sm90": Family(
         ("producer", "consumer"),

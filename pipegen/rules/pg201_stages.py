@@ -22,7 +22,7 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing, nearest_number
+from pipegen.errors import Problem, auto_or, listing, nearest_number
 from pipegen.planning.smem import smem_of, stage_range, with_stages
 from pipegen.planning.smem_mixed import depths as mixed_depths
 from pipegen.planning.smem_pallas import MOST_STAGES
@@ -55,7 +55,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
             why,
             "pipeline.mainloop.stages",
             stages,
-            f'"auto" or {fewest} to {most}',
+            auto_or(fewest, most),
             str(fewest if stages < fewest else most),
         )
         return

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from pipegen.arithmetic import accumulator_registers, launch_registers, most_accumulators
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, auto_or
 from pipegen.hardware import HARDWARE, SETMAXNREG_STEP, TMEM_COLUMNS_MAX, WARPGROUP
 from pipegen.planning.smem_sm100 import ACCUMULATORS
 from pipegen.planning.turns import TURN_WARPGROUPS, takes_turns, tile_warpgroups
@@ -140,6 +140,6 @@ def _tmem(description: KernelDescription) -> Iterator[Problem]:
         ),
         "pipeline.accumulator.stages",
         stages,
-        f'"auto" or {ACCUMULATORS} to {most}' if most > ACCUMULATORS else f'"auto" or {most}',
+        auto_or(ACCUMULATORS, most),
         str(min(most, max(ACCUMULATORS, stages))),
     )

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from pipegen.arithmetic import exchange_bytes
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, auto_or
 from pipegen.planning.smem import smem_of, stage_range
 
 DERIVED = True
@@ -42,7 +42,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
     enough = -(-needed // budget.stage_bytes)
     given = description.pipeline["mainloop"].stages
     if given != "auto" and enough <= most:
-        allowed = f'"auto" or {enough} to {most}'
+        allowed = auto_or(enough, most)
         yield Problem(why, "pipeline.mainloop.stages", given, allowed, str(enough))
         return
     widest = most * budget.stage_bytes // exchange_bytes(m, 1) // 16 * 16

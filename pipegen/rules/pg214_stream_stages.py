@@ -4,11 +4,13 @@
 What it checks
     stream.blocks_per_sm, pipeline.mainloop.stages and pipeline.epilogue.stages: at least 2 stages,
     at least 1 store buffer a warp, all of it in the SMEM that so many blocks leave to each, and no
-    more threads than an SM holds.
+    more threads than an SM holds. With stream.tiles_per_block no more stages than a block has
+    tiles.
 
 Why
     With one stage nothing is loaded while a tile is read. Too much SMEM fails at launch, or lets
     fewer blocks run at once than the persistent grid counts on: the rest would be a second wave.
+    A stage beyond a block's last tile is never filled.
 
 Example
     stages = 20 for tiles of 16384 B with 2 blocks on an SM: 7 fit.
@@ -20,11 +22,12 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing, nearest_number
+from pipegen.errors import Problem, auto_or, listing, nearest_number
 from pipegen.hardware import WARP
 from pipegen.planning.stream.sizes import (
     FEWEST_STAGES,
     StreamSizes,
+    filled_stages,
     fits,
     stream_sizes,
     with_stages,
@@ -77,13 +80,16 @@ def _stages(description: KernelDescription) -> Iterator[Problem]:
         return
     if stages != "auto" and not FEWEST_STAGES <= stages <= sizes.stages:
         why = f"{stages} stages of {sizes.stage_bytes} B exceed {sizes.capacity} B of SMEM"
+        if sizes.stages == filled_stages(description):
+            each = description.stream.tiles_per_block
+            why = f"a block has at most {each} tiles (stream.tiles_per_block), and fills no more"
         if stages < FEWEST_STAGES:
             why = f"a ring needs at least {FEWEST_STAGES} stages"
         yield Problem(
             why,
             "pipeline.mainloop.stages",
             stages,
-            f'"auto" or {FEWEST_STAGES} to {sizes.stages}',
+            auto_or(FEWEST_STAGES, sizes.stages),
             str(FEWEST_STAGES if stages < FEWEST_STAGES else sizes.stages),
         )
         return

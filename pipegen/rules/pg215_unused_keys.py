@@ -5,7 +5,7 @@ What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
     registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
     keys of [stream] and [reduce] in all others; in_flight and delay_release of pipelines, split and
-    memory_thread_idx of roles where the template does not have them.
+    memory_thread_idx of roles, tiles_per_block where the template does not have them.
     What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
     what only other ops have.
 
@@ -22,7 +22,7 @@ Use instead
 
 from collections.abc import Iterator
 
-from pipegen.description import KernelDescription
+from pipegen.description import KernelDescription, Reduce, Stream
 from pipegen.errors import Problem
 from pipegen.planning.families import family_of
 
@@ -39,10 +39,13 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         unused = _only_of_graphs(description)
         unused |= _unused_without_mma(description) if op in ("stream", "reduce") else {}
         unused |= _unused_sections(description)
-    unused |= _of_other_families(description)
     for key, value in unused.items():
         why = f"a {op} kernel has no use for it"
         yield Problem(why, key, value, "no value", "leave the key out")
+    for key, value in _of_other_families(description).items():
+        if key not in unused:
+            why = f"the template that writes this {op} kernel has no use for it"
+            yield Problem(why, key, value, "no value", "leave the key out")
 
 
 def _unused_without_mma(description: KernelDescription) -> dict[str, object]:
@@ -74,9 +77,14 @@ def _unused_sections(description: KernelDescription) -> dict[str, object]:
     """What was given of another op's section; rule PG108 speaks about y and body."""
     return {
         f"{op}.blocks_per_sm": section.blocks_per_sm
-        for op, section in (("stream", description.stream), ("reduce", description.reduce))
+        for op, section in _movers(description).items()
         if op != description.kernel.op and section.blocks_per_sm != "auto"
     }
+
+
+def _movers(description: KernelDescription) -> dict[str, Stream | Reduce]:
+    """The sections of the ops that move bytes."""
+    return {"stream": description.stream, "reduce": description.reduce}
 
 
 def _of_other_families(description: KernelDescription) -> dict[str, object]:
@@ -89,6 +97,10 @@ def _of_other_families(description: KernelDescription) -> dict[str, object]:
                 key, value = f"{section}.{name}.{word}", getattr(entry, word)
                 if value is not None and family and key not in family.keys:
                     found[key] = value
+    for op, moves in _movers(description).items():
+        key, each = f"{op}.tiles_per_block", moves.tiles_per_block
+        if each != "auto" and family and key not in family.keys:
+            found[key] = each
     return found
 
 

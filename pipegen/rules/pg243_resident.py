@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from pipegen.arithmetic import align_up, tmem_columns
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem
+from pipegen.errors import Problem, auto_or
 from pipegen.hardware import HARDWARE, TMEM_COLUMNS_MAX, WARPGROUP
 from pipegen.planning.smem import stage_range, with_stages
 from pipegen.planning.smem_sm100 import accumulators_of
@@ -58,7 +58,7 @@ def check(description: KernelDescription) -> Iterator[Problem]:
         "keeps its tile from all others",
         "pipeline.mainloop.stages",
         stages,
-        f'"auto" or {enough} to {most}' if enough < most else f'"auto" or {most}',
+        auto_or(enough, most),
         str(enough),
     )
 

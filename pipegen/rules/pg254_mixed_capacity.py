@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from pipegen.arithmetic import accumulator_registers
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing
+from pipegen.errors import Problem, auto_or, listing
 from pipegen.hardware import (
     HARDWARE,
     SETMAXNREG_MAX,
@@ -146,7 +146,7 @@ def _tmem(description: KernelDescription) -> Iterator[Problem]:
             f"beside the accumulators TMEM holds {most} converted tiles, and one would not overlap",
             "pipeline.transform.stages",
             stages,
-            f'"auto" or {FEWEST_TRANSFORM_STAGES} to {most}',
+            auto_or(FEWEST_TRANSFORM_STAGES, most),
             str(min(most, max(FEWEST_TRANSFORM_STAGES, stages))),
         )
     for name, allowed, why in (

@@ -23,7 +23,7 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing, nearest_number
+from pipegen.errors import Problem, auto_or, listing, nearest_number
 from pipegen.planning.rows.sizes import (
     FEWEST_STAGES,
     RowSizes,
@@ -102,7 +102,7 @@ def _stages(description: KernelDescription) -> Iterator[Problem]:
             why,
             "pipeline.mainloop.stages",
             stages,
-            f'"auto" or {FEWEST_STAGES} to {roomy.stages}',
+            auto_or(FEWEST_STAGES, roomy.stages),
             str(FEWEST_STAGES if stages < FEWEST_STAGES else roomy.stages),
         )
     elif has_out_specs(description):

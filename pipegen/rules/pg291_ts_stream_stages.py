@@ -21,7 +21,7 @@ Use instead
 from collections.abc import Iterator
 
 from pipegen.description import KernelDescription
-from pipegen.errors import Problem, listing, nearest_number
+from pipegen.errors import Problem, auto_or, listing, nearest_number
 from pipegen.hardware import HARDWARE
 from pipegen.planning.task_scheduling.stream_sizes import FEWEST_STAGES, ts_stream_sizes
 from pipegen.rules.pg290_ts_stream_tile import rows_of
@@ -82,7 +82,7 @@ def _stages(description: KernelDescription, lanes: int) -> Iterator[Problem]:
     if inputs not in choices:
         why = f"stages of {beside.in_bytes} B beside the outputs in {beside.capacity} B of SMEM"
         near = nearest_number(inputs, choices)
-        allowed = f'"auto" or {choices[0]} to {choices[-1]}'
+        allowed = auto_or(choices[0], choices[-1])
         allowed += f" in steps of {lanes}" if lanes > 1 else ""
         yield Problem(f"{why}{lanes_word}", "pipeline.mainloop.stages", inputs, allowed, near)
 

@@ -17,6 +17,7 @@ from pipegen.vocabulary import DTYPE
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 RASTER_GROUPS = (4, 16, 32)
+TILES_PER_BLOCK = (1, 2, 4, 8)
 LARGEST_DEEP_TILE = 128 * 128
 # Split K won on an H200 with 64 x 48 tiles, and was level with 64 x 144; larger tiles lost.
 SPLIT_TILE = 64 * 144
@@ -98,7 +99,8 @@ def _moving(op: str) -> Iterator[Values]:
 
 
 def variations(candidate: Candidate, stages: int, buffers: int) -> list[Values]:
-    """A fast candidate with one value changed: raster, stages, store buffers, registers.
+    """A fast candidate with one value changed: raster, registers, tiles of a block, stages, store
+    buffers.
 
     `stages` and `buffers`: what its plan has.
     """
@@ -112,6 +114,10 @@ def variations(candidate: Candidate, stages: int, buffers: int) -> list[Values]:
     if "tile.k" in given:  # a GEMM
         for registers in (24, 56):
             change("role.producer.registers", registers)
+    for op in ("stream", "reduce"):
+        if f"{op}.blocks_per_sm" in given:
+            for each in TILES_PER_BLOCK:
+                change(f"{op}.tiles_per_block", each)
     for fewer in sorted({stages - 1, stages - 2} - {0, 1, -1}, reverse=True):
         change("pipeline.mainloop.stages", fewer)
     for other in sorted({2, 4, 8} - {buffers}):

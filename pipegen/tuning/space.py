@@ -31,6 +31,8 @@ TUNABLE = (
     "pipeline.epilogue.stages",
     "stream.blocks_per_sm",
     "reduce.blocks_per_sm",
+    "stream.tiles_per_block",
+    "reduce.tiles_per_block",
 )
 # Of an op: keys that say what it can do. `tile.n` of a reduce is its longest row.
 OWN: dict[str, tuple[str, ...]] = {"reduce": ("tile.n",)}
@@ -177,4 +179,6 @@ _SHORT = {
     "pipeline.epilogue.stages": "e",
     "stream.blocks_per_sm": "b",
     "reduce.blocks_per_sm": "b",
+    "stream.tiles_per_block": "t",
+    "reduce.tiles_per_block": "t",
 }

@@ -31,6 +31,11 @@ TF32_TOLERANCE = 2e-3
 WORST = {"bf16": 3e-2, "f16": 3e-2, "f32": 1e-2, "i32": 1e-12}
 FP8_WORST = 6e-2
 
+# How what is compared with a copy is timed. A CUDA graph makes torch's copy a memcpy node, and that
+# is slower than the kernel that a plain call launches: 2.7 TB/s against 4.2 on an H200. And a JAX
+# call costs the host much, and leaves gaps between kernels.
+MOVER_CLOCK = "device"
+
 _CLUSTERS: dict[Any, Any] = {}
 
 Size = dict[str, int]
@@ -41,7 +46,8 @@ class Operator(Protocol):
     """One module with its description; works on torch tensors, whatever the module's DSL.
 
     `clock`: how a launch must be timed (`pipegen.measuring.clocks`). Some have `rotates`: their
-    launches take turns among copies of the operands already.
+    launches take turns among copies of the operands already. Some have `timed_operands`, where
+    those that a check needs would be unfair to a peer.
     """
 
     out_type: str

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from pipegen.measuring.operators import TORCH, Call, Size, description, load, poisoned
+from pipegen.measuring.operators import MOVER_CLOCK, TORCH, Call, Size, description, load, poisoned
 from pipegen.measuring.operators.jax_arrays import from_jax, to_jax
 
 PEER = "torch (copy_ of each result)"
@@ -16,10 +16,11 @@ TYPES = {**TORCH, "i8": torch.int8}
 class Operator:
     """One custom module with its tensors; `out_type` is the widest error that any step may have."""
 
+    clock = MOVER_CLOCK
+
     def __init__(self, path: Path) -> None:
         text = description(path)
         self.pallas = text["kernel"]["backend"] == "pallas"
-        self.clock = "device" if self.pallas else "graph"
         self.tensors = text["tensor"]
         self.read = [name for name, tensor in self.tensors.items() if "read" in tensor]
         self.written = [name for name, tensor in self.tensors.items() if "write" in tensor]

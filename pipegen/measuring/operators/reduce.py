@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from pipegen.measuring.operators import TORCH, Call, Size, description, load
+from pipegen.measuring.operators import MOVER_CLOCK, TORCH, Call, Size, description, load
 from pipegen.measuring.operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_)"
@@ -15,6 +15,7 @@ UNIT = "TB/s"
 class Operator:
     """One reduce module with its types and its body."""
 
+    clock = MOVER_CLOCK
     by_row = True  # a softmax's rows differ in scale
 
     def __init__(self, path: Path) -> None:
@@ -22,7 +23,6 @@ class Operator:
         dtype = text.get("dtype", {})
         self.x_type = dtype.get("a", "bf16")
         self.weight_type = dtype.get("b", self.x_type)
-        self.clock = "device"  # see operators/stream.py
         self.out_type = dtype.get("out", self.x_type)
         self.body = text.get("reduce", {}).get("body", "rmsnorm")
         self.module = load(path)

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import torch
 
-from pipegen.measuring.operators import TORCH, Call, Size, description, load, output_of, poisoned
+from pipegen.measuring.operators import (
+    MOVER_CLOCK,
+    TORCH,
+    Call,
+    Size,
+    description,
+    load,
+    output_of,
+    poisoned,
+)
 from pipegen.measuring.operators.jax_arrays import jax_call, jax_run
 
 PEER = "torch (copy_, add or index_select)"
@@ -18,12 +27,11 @@ UNIT = "TB/s"
 class Operator:
     """One stream module with its types and what its y is."""
 
+    clock = MOVER_CLOCK
+
     def __init__(self, path: Path) -> None:
         text = description(path)
         self.pallas = text["kernel"]["backend"] == "pallas"
-        # A JAX call costs the host much, and a fresh output of this size leaves gaps between
-        # kernels: for Pallas it counts how long the kernels (and the peer's) themselves run.
-        self.clock = "device" if self.pallas else "graph"
         dtype = text.get("dtype", {})
         self.x_type = dtype.get("a", "bf16")
         self.y_type = dtype.get("b", self.x_type)
@@ -40,18 +48,22 @@ class Operator:
         # TMA stores whole 16 bytes; threads store any N, and so does what pads and cuts.
         self.any_n = self.pallas or not {"EPI_STAGES", "OUTPUT_STAGES"} & names.keys()
 
-    def operands(self, size: Size) -> list[torch.Tensor]:
+    def operands(self, size: Size, dense: bool = False) -> list[torch.Tensor]:
         """x (M, N), and y (M, N) or (N,), or an index of M rows; rows no better aligned than the
-        module needs them."""
+        module needs them. `dense`: rows of 16 bytes' alignment have nothing between them."""
         m, n = size["m"], size["n"]
-        x = matrix(m, n, TORCH[self.x_type], self.alignment)
+        x = matrix(m, n, TORCH[self.x_type], self.alignment, dense)
         if self.gather:
             # Out of order, and most likely with repetitions.
             return [x, torch.randint(m, (m,), dtype=torch.int32, device="cuda")]
         if self.y == "none":
             return [x]
-        y = matrix(m if self.y == "matrix" else 1, n, TORCH[self.y_type], self.alignment)
+        y = matrix(m if self.y == "matrix" else 1, n, TORCH[self.y_type], self.alignment, dense)
         return [x, y if self.y == "matrix" else y[0]]
+
+    def timed_operands(self, size: Size) -> list[torch.Tensor]:
+        """What most have: torch's copy of rows with gaps takes twice the time."""
+        return self.operands(size, dense=True)
 
     def reference(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The copy, the gathered rows or the sum in float64."""
@@ -141,13 +153,15 @@ def row_length(n: int, dtype: torch.dtype, alignment: int) -> int:
     return (n // 16 + 1) * 16 if alignment == 16 else (n // unit + 2 | 1) * unit
 
 
-def matrix(m: int, n: int, dtype: torch.dtype, alignment: int) -> torch.Tensor:
+def matrix(m: int, n: int, dtype: torch.dtype, alignment: int, dense: bool) -> torch.Tensor:
     """A random matrix whose rows are longer than it is, except where that costs much memory.
 
+    `dense` ones are not, as far as their alignment allows it.
     For an alignment below 16 bytes the first row too begins at an odd multiple of it.
     """
     if alignment == 16:
-        columns = n if n % 16 == 0 and m * n > 2**26 else row_length(n, dtype, alignment)
+        whole = n % 16 == 0 and (dense or m * n > 2**26)
+        columns = n if whole else row_length(n, dtype, alignment)
         return torch.randn(m, columns, device="cuda").to(dtype)[:, :n]
     first = alignment // dtype.itemsize
     columns = row_length(n, dtype, alignment)

@@ -4,6 +4,7 @@
 from pipegen.arithmetic import pallas_consumer_registers
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, WARP, WARPGROUP
+from pipegen.planning.blocks import grid_numbers, tiles_asked
 from pipegen.planning.formulas import aligned_sum, product, quotient, stages_or_given
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.rows.reduce_template import reduce_values
@@ -24,7 +25,7 @@ from pipegen.vocabulary import DTYPE
 PRODUCER_REGISTERS = 40
 # Tiles of a block, by style: the best of those tried on an H200, whose times are in
 # benchmarks/hopper_speed_pallas_rows.json. A fixed share of all tiles for each block was slower, as
-# 0.91 against 0.97 of a copy in a warp-specialized reduce; why was not isolated.
+# 0.91 against 0.97 of a copy in a warp-specialized reduce (see pipegen.planning.blocks).
 TILES_PER_BLOCK = {"emit-pipeline": 4, "warp-specialized": 4}  # of rmsnorm
 TILES_PER_STREAM_BLOCK = {"emit-pipeline": 2, "warp-specialized": 3}
 TILES_PER_SOFTMAX_BLOCK = {"emit-pipeline": 4, "warp-specialized": 8}
@@ -104,7 +105,7 @@ def roles_of(description: KernelDescription, sizes: RowSizes) -> tuple[RolePlan,
 
 
 def tiles_per_block(description: KernelDescription) -> int:
-    """The tiles that a block takes at most, where there are more than blocks that run at once."""
+    """The tiles of a block where the description leaves them open."""
     if description.kernel.op == "stream":
         return TILES_PER_STREAM_BLOCK[str(description.kernel.style)]
     if description.reduce.body == "softmax":
@@ -261,23 +262,8 @@ def numbers_of(
             "the SMEM of an SM is divided by it",
         ),
     ]
-    each = tiles_per_block(description)
-    numbers += [
-        Number(
-            "tiles_per_block",
-            each,
-            "tiles",
-            str(each),
-            "at most, where there are more tiles than blocks that run at once",
-        ),
-        Number(
-            "grid",
-            "a few tiles a block",
-            "blocks",
-            f"min(tiles, max(SMs * {sizes.blocks}, tiles / {each}))",
-            "more than run at once: an SM that is done early gets another block",
-        ),
-    ]
+    each = tiles_asked(description) or tiles_per_block(description)
+    numbers += grid_numbers(each, sizes.blocks)
     if specialized:
         numbers += [
             Number(

@@ -4,9 +4,10 @@
 from pipegen.arithmetic import tma_consumer_arrive_count
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, WARP
+from pipegen.planning.blocks import grid_numbers, tiles_asked
 from pipegen.planning.formulas import quotient, stages_or_given
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
-from pipegen.planning.stream.sizes import StreamSizes, most_stages, stream_sizes
+from pipegen.planning.stream.sizes import StreamSizes, filled_stages, most_stages, stream_sizes
 from pipegen.planning.stream.template import template_values
 from pipegen.vocabulary import DTYPE
 
@@ -90,14 +91,31 @@ def roles_of(description: KernelDescription, sizes: StreamSizes) -> tuple[RolePl
 def stage_limit(description: KernelDescription, sizes: StreamSizes) -> str:
     """What keeps the ring from being deeper."""
     taken = sizes.buffers * sizes.tile_out_bytes
+    most = most_stages(sizes.capacity - taken, sizes.stage_bytes)
+    if sizes.stages == filled_stages(description) and sizes.stages < most:
+        return f"a block's tiles ({tiles_asked(description)}); {most} would fit"
     if description.pipeline["mainloop"].stages == "auto":
         beside = " and the store buffers" if sizes.buffers else ""
         return (
             f"SMEM: {sizes.stages + 1} stages of {sizes.stage_bytes} B{beside} would exceed "
             f"{sizes.capacity} B"
         )
-    most = most_stages(sizes.capacity - taken, sizes.stage_bytes)
     return f"the description ({sizes.stages}); {most} would fit"
+
+
+def stage_formula(description: KernelDescription, sizes: StreamSizes) -> str:
+    """Where a ring's stages come from, if they were not given."""
+    barriers, stores = sizes.barrier_bytes, f"{sizes.buffers} * {sizes.tile_out_bytes}"
+    taken = barriers + sizes.buffers * sizes.tile_out_bytes
+    if sizes.stages == filled_stages(description):
+        few = sizes.stages > (tiles_asked(description) or 0)
+        return "the fewest" if few else "as many as a block has tiles"
+    return quotient(
+        sizes.capacity,
+        sizes.stage_bytes,
+        sizes.stages,
+        (f"{barriers} - {stores}" if sizes.buffers else str(barriers), taken),
+    )
 
 
 def numbers_of(
@@ -116,17 +134,9 @@ def numbers_of(
     arrivals = f"{sizes.warps} consumer warps"
     if cluster_m > 1:
         arrivals += f" * {cluster_m} CTAs that share y"
-    barriers, stores = sizes.barrier_bytes, f"{sizes.buffers} * {sizes.tile_out_bytes}"
-    taken = barriers + sizes.buffers * sizes.tile_out_bytes
-    stage_formula = quotient(
-        sizes.capacity,
-        sizes.stage_bytes,
-        sizes.stages,
-        (f"{barriers} - {stores}" if sizes.buffers else str(barriers), taken),
-    )
-    smem_formula = f"{barriers} + {sizes.stages} * {sizes.stage_bytes}"
+    smem_formula = f"{sizes.barrier_bytes} + {sizes.stages} * {sizes.stage_bytes}"
     if sizes.buffers:
-        smem_formula += f" + {stores}"
+        smem_formula += f" + {sizes.buffers} * {sizes.tile_out_bytes}"
     threads = WARP * (sizes.warps + producers)
     return (
         Number("x_tile_bytes", sizes.x_bytes, "B", x_formula, "dense tile of x"),
@@ -170,7 +180,7 @@ def numbers_of(
             "mainloop_stages",
             sizes.stages,
             "stages",
-            stages_or_given(given, "mainloop", stage_formula),
+            stages_or_given(given, "mainloop", stage_formula(description, sizes)),
             "as many as fit",
         ),
         Number(
@@ -187,11 +197,5 @@ def numbers_of(
             str(sizes.blocks),
             "the SMEM of an SM is divided by it",
         ),
-        Number(
-            "grid",
-            "persistent",
-            "blocks",
-            f"{cluster_m} * min(tiles // {cluster_m}, SMs // {cluster_m} * {sizes.blocks})",
-            "a fixed stride over tiles: as many blocks as the GPU runs at once",
-        ),
+        *grid_numbers(tiles_asked(description), sizes.blocks, cluster_m),
     )

@@ -10,6 +10,7 @@ from typing import Literal
 from pipegen.arithmetic import align_up, ring_barrier_bytes, tile_bytes
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, TMA_SMEM_ALIGNMENT, VECTOR_BYTES, WARP
+from pipegen.planning.blocks import tiles_asked
 from pipegen.vocabulary import DTYPE
 
 FEWEST_STAGES = 2  # one is read while the next is loaded
@@ -72,11 +73,23 @@ def most_stages(room: int, stage_bytes: int) -> int:
     return stages
 
 
+def filled_stages(description: KernelDescription) -> int | None:
+    """The stages of which a block with `tiles_per_block` fills each; None without that number."""
+    tiles = tiles_asked(description)
+    return None if tiles is None else max(FEWEST_STAGES, tiles)
+
+
+def derived_stages(description: KernelDescription, room: int, stage_bytes: int) -> int:
+    """As many stages as fit in `room` bytes and are filled."""
+    most, filled = most_stages(room, stage_bytes), filled_stages(description)
+    return most if filled is None else min(most, filled)
+
+
 def stream_sizes(description: KernelDescription) -> StreamSizes | None:
     """The sizes of a description; None where it has none to compute with.
 
-    As many stages as fit beside the store buffers, and as many of these, up to STORE_BUFFERS, as
-    fit beside the ring: beside the fewest stages where both are "auto".
+    As many stages as fit beside the store buffers and are filled, and as many buffers, up to
+    STORE_BUFFERS, as fit beside the ring: beside the fewest stages where both are "auto".
     """
     tile, dtype = description.tile, description.dtype
     m, n = tile.m or 0, tile.n or 0
@@ -101,7 +114,7 @@ def stream_sizes(description: KernelDescription) -> StreamSizes | None:
     elif epilogue and epilogue.stages != "auto":
         buffers = epilogue.stages
     if stages == "auto":
-        stages = most_stages(capacity - buffers * out_bytes, stage_bytes)
+        stages = derived_stages(description, capacity - buffers * out_bytes, stage_bytes)
     return StreamSizes(
         warps, m // warps, n // WARP, blocks, capacity, x_bytes, y_bytes, out_bytes, stages, buffers
     )

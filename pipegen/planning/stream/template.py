@@ -5,6 +5,7 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES
+from pipegen.planning.blocks import tiles_asked
 from pipegen.planning.stream.sizes import StreamSizes
 from pipegen.vocabulary import DTYPE
 
@@ -65,7 +66,6 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
         "wait_arguments": "stage, full" if token else "stage",
         "tensors": tensors_of(y),
         "numbers_packed": 3 + 2 * len(tensors_of(y)),
-        "most": "max_clusters" if cluster_m > 1 else "max_blocks",
         "kernel_arguments": ", ".join(
             [
                 "tma_x",
@@ -79,6 +79,7 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
             if stores
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (8192, 8192)"
         ),
+        **grid_words(description),
         "participants": participants,
         "explicit_state": not participants,
         "plain_store": not stores,
@@ -97,6 +98,21 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
         "single": producers == 1,
         "tried": token,
         "deferred": mainloop.defer_sync,
+    }
+
+
+def grid_words(description: KernelDescription) -> dict[str, Any]:
+    """How the text says how many blocks, or clusters of blocks, there are."""
+    each = tiles_asked(description)
+    blocks = "blocks" if description.cluster.shape in (None, (1, 1)) else "clusters"
+    return {
+        "few": each is not None,
+        "persistent": each is None,
+        "tiles_per_block": each,
+        "way": "Warp-specialized" if each else "Persistent and warp-specialized",
+        "tiles_taken": "a few tiles" if each else "tiles",
+        "most": f"max_{blocks}",
+        "started": blocks if each else f"max_{blocks}",
     }
 
 

@@ -8,9 +8,10 @@ from pipegen.arithmetic import (
 )
 from pipegen.description import KernelDescription
 from pipegen.hardware import HARDWARE, WARP
-from pipegen.planning.formulas import quotient, stages_or_given
+from pipegen.planning.blocks import grid_numbers, tiles_asked
+from pipegen.planning.formulas import stages_or_given
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
-from pipegen.planning.stream.plan import stage_limit
+from pipegen.planning.stream.plan import stage_formula, stage_limit
 from pipegen.planning.stream.threads_sizes import ThreadSizes, loaded_types, thread_sizes
 from pipegen.planning.stream.threads_template import template_values
 from pipegen.vocabulary import DTYPE
@@ -117,17 +118,9 @@ def numbers_of(
     kind, producers = str(description.pipeline["mainloop"].producer), sizes.producer_warps
     x_formula = f"{tile.m} * {tile.n} * {DTYPE[dtype.a].bytes}"
     y_formula = f"{tile.m} * {tile.n} * {DTYPE[str(dtype.b)].bytes}"
-    barriers, stores = stream.barrier_bytes, f"{stream.buffers} * {stream.tile_out_bytes}"
-    taken = barriers + stream.buffers * stream.tile_out_bytes
-    stage_formula = quotient(
-        stream.capacity,
-        stream.stage_bytes,
-        stream.stages,
-        (f"{barriers} - {stores}" if stream.buffers else str(barriers), taken),
-    )
-    smem_formula = f"{barriers} + {stream.stages} * {stream.stage_bytes}"
+    smem_formula = f"{stream.barrier_bytes} + {stream.stages} * {stream.stage_bytes}"
     if stream.buffers:
-        smem_formula += f" + {stores}"
+        smem_formula += f" + {stream.buffers} * {stream.tile_out_bytes}"
     threads = WARP * (stream.warps + producers)
     most = hardware.smem_per_sm // stream.blocks - hardware.smem_reserved_per_block
     return (
@@ -187,7 +180,7 @@ def numbers_of(
             "mainloop_stages",
             stream.stages,
             "stages",
-            stages_or_given(given, "mainloop", stage_formula),
+            stages_or_given(given, "mainloop", stage_formula(description, stream)),
             "as many as fit",
         ),
         Number("smem_bytes", stream.total_bytes, "B", smem_formula, f"at most {most} B a block"),
@@ -215,11 +208,5 @@ def numbers_of(
             str(stream.blocks),
             "the SMEM of an SM is divided by it",
         ),
-        Number(
-            "grid",
-            "persistent",
-            "blocks",
-            f"min(tiles, SMs * {stream.blocks})",
-            "a fixed stride over tiles: as many blocks as the GPU runs at once",
-        ),
+        *grid_numbers(tiles_asked(description), stream.blocks),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipegen.description import KernelDescription
 from pipegen.hardware import VECTOR_BYTES, WARP
-from pipegen.planning.stream.template import ARCHITECTURE, smem_limit
+from pipegen.planning.stream.template import ARCHITECTURE, grid_words, smem_limit
 from pipegen.planning.stream.threads_sizes import ThreadSizes, copy_bytes
 from pipegen.vocabulary import DTYPE
 
@@ -76,6 +76,7 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
             if stores
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (8192, 8192)"
         ),
+        **grid_words(description),
         "participants": participants,
         "explicit_state": not participants,
         "plain_store": not stores,

@@ -274,6 +274,7 @@ def _words(
         "gather": False,
         "clustered": False,
         "narrow_loads": False,
+        "persistent": True,
         "tma_store": True,
         "static": not clc,
         "clc": clc,

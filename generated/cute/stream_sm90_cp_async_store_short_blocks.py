@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: stream | cute | sm_90a
+# template: cute/stream_cp_async.py.j2 51559111c7a9
+# text: 658818e4ef07
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with nvidia-cutlass-dsl 4.8.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "stream"
+#   backend = "cute"
+#   arch = "sm_90a"
+#   name = "stream_sm90_cp_async_store_short_blocks"
+#
+#   [tile]
+#   m = 16
+#   n = 256
+#
+#   [pipeline.mainloop]
+#   producer = "cp_async"
+#
+#   [pipeline.epilogue]
+#   consumer = "tma_store"
+#
+#   [stream]
+#   blocks_per_sm = 4
+#   tiles_per_block = 2
+"""Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
+
+out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes a few tiles of
+16 x 256, one after the other, and loads the next ones while it computes this one.
+
+Roles of a CTA's 320 threads
+  consumer   warps 0 to 7: read 2 rows of a tile each, apply f in f32, put the result into a
+             buffer of their own, and issue its TMA store
+  producer   warps 8 to 9: copy 8 rows of a tile each, by cp.async of 16 B
+
+Pipelines
+             class             producer -> consumer  stages  full barrier  empty barrier
+  mainloop   PipelineCpAsync   cp.async -> threads   2       64 arrives    8 arrives
+  epilogue   PipelineTmaStore  threads -> TMA store  3       none          none
+
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty, and `commit` has the
+             full barrier count this thread once all its copies so far have landed. It knows no
+             other thread's copies: every producer thread commits every stage, even where its rows
+             or columns lie outside. Emptied by one arrive of each consumer warp, as soon as its
+             part is in registers.
+  epilogue   One for each consumer warp. Filled by its lanes with 2 rows, 1024 B; emptied by the
+             TMA store. No barriers: `commit` closes a bulk group, and `acquire` waits until fewer
+             groups than buffers (3) still read SMEM: the oldest buffer is free.
+
+Timeline of a CTA (its tiles t0, t1, ...)
+  producer   copy t0, t1, ...: at most 2 stages ahead of the slowest consumer warp
+  consumer   wait t0, read, release t0, f, fill | wait t1, read, release t1, f, fill | ...
+  stores                                        | rows of t0                         | rows of t1
+
+Constraints
+  x and out are (M, N) with N a multiple of 8, because TMA stores 16 bytes at a time; the last
+  dimension contiguous, row strides and addresses multiples of 16 bytes.
+
+Run
+  python stream_sm90_cp_async_store_short_blocks.py
+  compares with float64, on an H100 or H200 with torch; with --compile-only it needs neither.
+"""
+
+import argparse
+import array
+import functools
+import itertools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Without a GPU, the compiler takes its target from here, and reads it when imported.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
+
+import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
+import cutlass
+from cutlass import cute, memory, pipeline
+from cutlass.cute.nvgpu import cpasync
+from cutlass.experimental import primitives
+from cutlass.utils import HardwareInfo
+
+X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.BFloat16
+
+TILE_M, TILE_N = 16, 256  # elements of a tile
+WARP_M = 2  # rows of a tile that a consumer warp has: 16 / 8
+PRODUCER_M = 8  # and a producer warp: 16 / 2
+VECTOR = 8  # elements of a row that a lane accesses at once: 256 / 32
+PIECES = 1  # such vectors of a lane in a row: 256 / (32 * 8)
+LANE_N = 8  # columns from the first to the last of a lane: 256 - 31 * 8
+
+CONSUMER_WARPS, PRODUCER_WARPS = 8, 2
+THREADS = 320  # 32 * (8 + 2)
+BLOCKS_PER_SM = 4
+TILES_PER_BLOCK = 2  # few: an SM that is done early gets another block
+
+# 57344 B of SMEM a block: 228 KiB / 4 blocks - 1 KiB
+MAINLOOP_STAGES = 2  # as many as a block has tiles
+FULL_ARRIVES = 64  # 32 * 2, every producer thread
+EMPTY_ARRIVES = 8  # 8 consumer warps, one lane each
+EPI_STAGES = 3  # buffers of a consumer warp, 1024 B each
+
+X_ALIGN, OUT_ALIGN = 8, 8  # elements: the units of row strides
+
+
+@cute.struct
+class SharedStorage:  # 41088 B: 128 + 2 * 8192 + 3 * 8192
+    mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
+    x: cute.struct.Align[cute.struct.MemRange[X_DTYPE, TILE_M * TILE_N * MAINLOOP_STAGES], 128]
+    out: cute.struct.Align[cute.struct.MemRange[OUT_DTYPE, TILE_M * TILE_N * EPI_STAGES], 128]
+
+
+# ==== Yours: the arithmetic ======================================================================
+@cute.jit
+def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
+    """f of a thread's WARP_M x VECTOR x PIECES elements, f32 in registers. As written: a copy.
+
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    Outside the matrix x is 0.0, and what f makes of it is not stored.
+    """
+    return x
+
+
+@cute.jit
+def tile_coord(index: cutlass.Int32, tiles_n: cutlass.Int32):
+    """(m, n) of the tile that comes index-th: row by row."""
+    return index // tiles_n, index % tiles_n
+
+
+def smem_layout(rows: int, stages: int) -> cute.Layout:
+    """(rows, TILE_N, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
+    return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
+
+
+def lane_part(tile: cute.Tensor, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """A lane's part of a tile of which each warp has `rows`: (rows, VECTOR, PIECES)."""
+    pieces = cute.local_tile(tile, (rows, 32 * VECTOR), (warp, None))
+    return cute.local_tile(pieces, (rows, VECTOR), (0, lane, None))
+
+
+def lane_reach(shape: tuple, m, n, rows: int, warp: cutlass.Int32, lane: cutlass.Int32):
+    """How many rows and columns a matrix has from a lane's part of the tile (m, n) on."""
+    return shape[0] - m * TILE_M - warp * rows, shape[1] - n * TILE_N - lane * VECTOR
+
+
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
+    """What TMA copies at once: SMEM (copy, STAGE), GMEM (copy, tiles along M, along N)."""
+    gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
+    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+def copy_async(source: cute.Tensor, target: cute.Tensor, elements: cutlass.Int32 | None = None):
+    """One cp.async of VECTOR elements; with `elements`, the first so many and zeros behind them.
+
+    cute.copy's own atom cannot end in the middle of a copy; this instruction can, and takes ten
+    others to say where.
+    """
+    width = source.element_type.width // 8  # bytes of an element
+    size = None if elements is None else elements * width
+    primitives.cp_async_shared_global(
+        target.iterator, source.iterator, VECTOR * width, "cg", cp_size=size
+    )
+
+
+@cute.jit
+def copy_rows(source: cute.Tensor, target: cute.Tensor, m, n, warp, lane):
+    """cp.async of a thread's part of the tile (m, n); zeros outside the matrix."""
+    gPart = lane_part(cute.local_tile(source, (TILE_M, TILE_N), (m, n)), PRODUCER_M, warp, lane)
+    sPart = lane_part(target, PRODUCER_M, warp, lane)
+    rows_left, columns_left = lane_reach(source.shape, m, n, PRODUCER_M, warp, lane)
+    if rows_left >= PRODUCER_M and columns_left >= LANE_N:
+        for i, k in itertools.product(range(PRODUCER_M), range(PIECES)):
+            copy_async(gPart[i, None, k], sPart[i, None, k])
+    else:
+        for i, k in itertools.product(range(PRODUCER_M), range(PIECES)):
+            in_row = cutlass.max(0, cutlass.min(VECTOR, columns_left - k * 32 * VECTOR))
+            copy_async(gPart[i, None, k], sPart[i, None, k], in_row if i < rows_left else 0)
+
+
+@cute.kernel
+def stream_kernel(x, tma_out, tiles_n, tiles):
+    warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    lane = cute.arch.lane_idx()
+    first, _, _ = cute.arch.block_idx()
+    step, _, _ = cute.arch.grid_dim()
+
+    storage = memory.SmemAllocator().allocate(SharedStorage)
+    sX = storage.x.get_tensor(smem_layout(TILE_M, MAINLOOP_STAGES))  # (TILE_M, TILE_N, STAGE)
+    sOut = storage.out.get_tensor(smem_layout(TILE_M, EPI_STAGES))  # (TILE_M, TILE_N, STAGE)
+
+    # `create` also sees to it that nobody touches a barrier before it has been set up.
+    mainloop = pipeline.PipelineCpAsync.create(
+        num_stages=MAINLOOP_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
+        barrier_storage=storage.mainloop_barriers.data_ptr(),
+    )
+    mainloop_producer, mainloop_consumer = mainloop.make_participants()
+
+    if warp_idx >= CONSUMER_WARPS:
+        # ---- Producers --------------------------------------------------------------------------
+        producer_warp = warp_idx - CONSUMER_WARPS
+        for tile in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(tile, tiles_n)
+            stage = mainloop_producer.acquire_and_advance()
+            copy_rows(x, sX[None, None, stage.index], m, n, producer_warp, lane)
+            stage.commit()
+        # Leaves no arrive pending: waits until every stage has been released.
+        mainloop_producer.tail()
+    else:
+        # ---- Consumers --------------------------------------------------------------------------
+        # A thread's part of a tile: its warp's rows, its lane's columns.
+        part = cute.make_ordered_layout((WARP_M, VECTOR, PIECES), order=(1, 0, 2))
+        rX = cute.make_rmem_tensor(part, X_DTYPE)
+        rOut = cute.make_rmem_tensor(part, OUT_DTYPE)
+
+        # A warp stores its own rows: its lanes meet, and no barrier of the CTA is needed.
+        group = pipeline.CooperativeGroup(pipeline.Agent.Thread, 32)
+        epilogue = pipeline.PipelineTmaStore.create(num_stages=EPI_STAGES, producer_group=group)
+        sRows = cute.local_tile(sOut, (WARP_M, TILE_N), (warp_idx, 0, None))
+        tSsOut, tSgOut = partition_tma(tma_out, sRows, (WARP_M, TILE_N))
+        # The place in the ring of store buffers; PipelineTmaStore keeps none.
+        buffer = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, EPI_STAGES)
+
+        for tile in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(tile, tiles_n)
+            stage = mainloop_consumer.wait_and_advance()
+            cute.autovec_copy(lane_part(sX[None, None, stage.index], WARP_M, warp_idx, lane), rX)
+            # One lane releases for its warp: by then, all its lanes must have read. This class does
+            # not choose the lane, as the TMA classes do: every thread that calls it arrives.
+            cute.arch.sync_warp()
+            with cute.arch.elect_one():
+                stage.release()
+
+            rOut.store(stream_op(rX.load().to(COMPUTE_DTYPE)).to(OUT_DTYPE))
+
+            # Only the lane that issued the stores knows whether the oldest has read its buffer.
+            epilogue.producer_acquire()
+            cute.arch.sync_warp()
+            cute.autovec_copy(
+                rOut, lane_part(sOut[None, None, buffer.index], WARP_M, warp_idx, lane)
+            )
+            # TMA reads SMEM through the async proxy: publish to it first, then meet.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
+            gmem = tSgOut[None, m * CONSUMER_WARPS + warp_idx, n]
+            cute.copy(tma_out.atom, tSsOut[None, buffer.index], gmem)
+            epilogue.producer_commit()
+            buffer.advance()
+        epilogue.producer_tail()
+
+
+@cute.jit
+def launch(problem: cute.Pointer, stream: cuda.CUstream):
+    """The compiled host side: tensor map, grid and launch, for the numbers that `stream` packs."""
+    # One argument instead of 7: the DSL needs microseconds to convert each.
+    numbers = cute.make_tensor(problem, cute.make_layout(7))
+    rows, columns, max_blocks = [cutlass.Int32(numbers[i]) for i in range(3)]
+    x_row = cute.assume(numbers[5], X_ALIGN)
+    out_row = cute.assume(numbers[6], OUT_ALIGN)
+    gmem = cute.AddressSpace.gmem
+    x_ptr = cute.make_ptr(X_DTYPE, numbers[3], gmem, assumed_align=16)
+    x = cute.make_tensor(x_ptr, cute.make_layout((rows, columns), stride=(x_row, 1)))
+    out_ptr = cute.make_ptr(OUT_DTYPE, numbers[4], gmem, assumed_align=16)
+    out = cute.make_tensor(out_ptr, cute.make_layout((rows, columns), stride=(out_row, 1)))
+
+    store = cpasync.CopyBulkTensorTileS2GOp()
+    tma_out = cpasync.make_tiled_tma_atom(store, out, smem_layout(WARP_M, 1), (WARP_M, TILE_N))
+
+    tiles_n = cute.ceil_div(columns, TILE_N)
+    tiles = cute.ceil_div(rows, TILE_M) * tiles_n
+    blocks = cutlass.max(max_blocks, cute.ceil_div(tiles, TILES_PER_BLOCK))
+    stream_kernel(x, tma_out, tiles_n, tiles).launch(
+        grid=(cutlass.min(tiles, blocks), 1, 1),
+        block=(THREADS, 1, 1),
+        min_blocks_per_mp=BLOCKS_PER_SM,
+        preferred_smem_carveout=100,  # percent; left out, the DSL asks a driver what an SM has
+        stream=stream,
+    )
+
+
+@functools.cache
+def compile_stream():
+    """`launch`, compiled: once, for all sizes and strides. Needs no GPU."""
+    problem = cute.runtime.make_ptr(cutlass.Int64, 0)
+    return cute.compile(launch, problem, cute.runtime.make_fake_stream())
+
+
+@functools.cache
+def max_blocks(device: int) -> int:
+    """CTAs that run at once: fewer would leave SMs without one."""
+    return HardwareInfo(device).get_device_multiprocessor_count() * BLOCKS_PER_SM
+
+
+@functools.lru_cache(maxsize=1024)
+def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int):
+    """((rows, columns), row stride) of an operand, checked for accesses of 16 bytes."""
+    if str(dtype).removeprefix("torch.") != wanted:
+        raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
+    if len(shape) != 2 or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 sizes from 1 to 2**31 - 1")
+    (rows, columns), (row, column) = shape, strides
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
+    row = row if rows > 1 else align
+    if (column != 1 and columns > 1) or row < 1 or row % align:
+        rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
+        raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    if name == "out" and rows > 1 and row < columns:
+        raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
+    return (rows, columns), row
+
+
+def operand(name: str, tensor, dtype: str, align: int):
+    """(address, device, what `matrix` returns) of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack
+        address, device = tensor.data_ptr(), tensor.get_device()
+        shape, strides = tensor.shape, tensor.stride()
+    else:
+        device_type, device = tensor.__dlpack_device__()
+        device = device if device_type == 2 else -1  # 2 is CUDA
+        view = cute.runtime.from_dlpack(tensor)
+        address, shape, strides = view.data_ptr, view.shape, view.stride
+    if address % 16:
+        raise ValueError(f"{name} address={address:#x}: must be a multiple of 16")
+    return address, device, matrix(name, tensor.dtype, shape, strides, dtype, align)
+
+
+def stream(x, out, stream=None):
+    """Writes f(x) to out; both are (M, N).
+
+    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
+    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
+    the default stream.
+    """
+    x_address, x_device, (x_shape, x_row) = operand("x", x, "bfloat16", X_ALIGN)
+    out_address, device, (shape, out_row) = operand("out", out, "bfloat16", OUT_ALIGN)
+    if x_shape != shape:
+        raise ValueError(f"x.shape={x_shape}, out.shape={shape}: must be the same (M, N)")
+    if shape[1] % OUT_ALIGN:
+        rule = f"must be a multiple of {OUT_ALIGN}, TMA stores 16 bytes at a time"
+        raise ValueError(f"N={shape[1]}: {rule}")
+    if not 0 <= x_device == device:
+        raise ValueError(f"x.device={x_device}, out.device={device}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
+    if stream is None:
+        torch = sys.modules.get("torch")
+        stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
+    stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
+    addresses, row_strides = (x_address, out_address), (x_row, out_row)
+    problem = array.array("q", (*shape, max_blocks(device), *addresses, *row_strides))
+    compile_stream()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
+
+
+def reference(x):
+    """What `stream` should write, in float64; for torch tensors."""
+    return x.double()
+
+
+def check(torch, m: int, n: int) -> bool:
+    """Compares one size with the reference, and sees that nothing beside out is written."""
+
+    def buffer(rows, dtype, align):
+        # Rows longer than the matrix: odd sizes stay aligned, and every stride counts.
+        return torch.randn(rows, (n // align + 1) * align, device="cuda").to(dtype)
+
+    x = buffer(m, torch.bfloat16, X_ALIGN)[:, :n]
+    around = buffer(m + 1, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
+    stream(x, around[:m, :n])
+    expected = reference(x)
+    error = ((around[:m, :n].double() - expected).norm() / expected.norm()).item()
+    intact = (around[m:].isnan().all() & around[:, n:].isnan().all()).item()
+    passed = error <= 1e-2 and intact  # never true for NaN
+    verdict, beside = "PASS" if passed else "FAIL", "" if intact else ", and wrote beside out"
+    print(f"{verdict} {m=} {n=}: relative error {error:.1e}, limit 1e-2{beside}")
+    return passed
+
+
+def main(argv=None) -> int:
+    def size(text):
+        m, n = map(int, text.split(","))
+        return m, n
+
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--size", type=size, metavar="M,N", action="append")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        compile_stream()
+        print("PASS compiles for sm_90a")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print("SKIP torch is not installed (--compile-only works without it)")
+        return 0
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        print("SKIP no GPU of compute capability 9.0 (--compile-only works without)")
+        return 0
+    tails = [(TILE_M, TILE_N), (1, 8), (1001, 1000), (333, 4104), (8192, 8192)]
+    try:
+        passed = [check(torch, *each) for each in arguments.size or tails]
+    except ValueError as error:
+        parser.error(str(error))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

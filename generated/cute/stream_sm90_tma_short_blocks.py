@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipegen: stream | cute | sm_90a
+# template: cute/stream_tma.py.j2 7bce6350de08
+# text: 8782daed2145
+# Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
+# Checked with nvidia-cutlass-dsl 4.8.1.
+# description:
+#   pipegen = 1
+#
+#   [kernel]
+#   op = "stream"
+#   backend = "cute"
+#   arch = "sm_90a"
+#   name = "stream_sm90_tma_short_blocks"
+#
+#   [tile]
+#   m = 16
+#   n = 256
+#
+#   [stream]
+#   blocks_per_sm = 4
+#   tiles_per_block = 2
+"""Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
+
+out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes a few tiles of
+16 x 256, one after the other, and loads the next ones while it computes this one.
+
+Roles of a CTA's 288 threads
+  consumer   warps 0 to 7: read 2 rows of a tile each, apply f in f32, and store the result
+  producer   warp 8 issues all TMA loads
+
+Pipelines
+             class             producer -> consumer  stages  full barrier       empty barrier
+  mainloop   PipelineTmaAsync  TMA -> threads        2       1 arrive + 8192 B  8 arrives
+
+  mainloop   Filled by a tile of x: `acquire` waits until the stage is empty and arms its full
+             barrier with tx_count, which the copy completes as its bytes land (`commit` does
+             nothing). Emptied by one arrive of each consumer warp, as soon as its part is in
+             registers.
+
+Timeline of a CTA (its tiles t0, t1, ...)
+  producer   load t0, t1, ...: at most 2 stages ahead of the slowest consumer warp
+  consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
+
+Constraints
+  x and out are (M, N) of any size; the last dimension contiguous, row strides and addresses
+  multiples of 16 bytes.
+
+Run
+  python stream_sm90_tma_short_blocks.py
+  compares with float64, on an H100 or H200 with torch; with --compile-only it needs neither.
+"""
+
+import argparse
+import array
+import functools
+import os
+import sys
+
+if __name__ == "__main__":
+    # Without a GPU, the compiler takes its target from here, and reads it when imported.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
+
+import cuda.bindings.driver as cuda
+import cuda.bindings.runtime as cudart
+import cutlass
+from cutlass import cute, memory, pipeline
+from cutlass.cute.nvgpu import cpasync
+from cutlass.utils import HardwareInfo
+
+X_DTYPE, COMPUTE_DTYPE, OUT_DTYPE = cutlass.BFloat16, cutlass.Float32, cutlass.BFloat16
+
+TILE_M, TILE_N = 16, 256  # elements of a tile
+WARP_M = 2  # rows of a tile that a consumer warp has: 16 / 8
+VECTOR = 8  # elements of a row that a lane has: 256 / 32
+
+CONSUMER_WARPS = 8
+THREADS = 288  # 32 * (8 + 1)
+PRODUCER_WARP = 8  # the last warp of the CTA
+BLOCKS_PER_SM = 4
+TILES_PER_BLOCK = 2  # few: an SM that is done early gets another block
+
+# 57344 B of SMEM a block: 228 KiB / 4 blocks - 1 KiB
+MAINLOOP_STAGES = 2  # as many as a block has tiles
+TX_COUNT = 8192  # B: 16 * 256 * 2, a tile of x
+FULL_ARRIVES = 1  # 1 producer warp: one lane arms TX_COUNT
+EMPTY_ARRIVES = 8  # 8 consumer warps
+
+X_ALIGN, OUT_ALIGN = 8, 8  # elements of 16 B: the unit of row strides
+
+
+@cute.struct
+class SharedStorage:  # 16512 B: 128 + 2 * 8192
+    mainloop_barriers: cute.struct.MemRange[cutlass.Int64, 2 * MAINLOOP_STAGES]
+    x: cute.struct.Align[cute.struct.MemRange[X_DTYPE, TILE_M * TILE_N * MAINLOOP_STAGES], 128]
+
+
+# ==== Yours: the arithmetic ======================================================================
+@cute.jit
+def stream_op(x: cute.TensorSSA) -> cute.TensorSSA:
+    """f of WARP_M x VECTOR elements, f32 in a thread's registers. As written: a copy.
+
+    A scale: `return x * 2.0`. A ReLU: `return cute.where(x > 0.0, x, 0.0)`. Change `reference` too.
+    Outside the matrix x is 0.0, and what f makes of it is not stored.
+    """
+    return x
+
+
+@cute.jit
+def tile_coord(index: cutlass.Int32, tiles_n: cutlass.Int32):
+    """(m, n) of the tile that comes index-th: row by row."""
+    return index // tiles_n, index % tiles_n
+
+
+def smem_layout(rows: int, stages: int) -> cute.Layout:
+    """(rows, TILE_N, STAGE), row by row: a warp reads a whole row, so without bank conflicts."""
+    return cute.make_ordered_layout((rows, TILE_N, stages), order=(1, 0, 2))
+
+
+def partition_tma(tma: cpasync.TmaInfo, smem: cute.Tensor, tile: tuple):
+    """What TMA copies at once: SMEM (copy, STAGE), GMEM (copy, tiles along M, along N)."""
+    gmem = cute.local_tile(tma.tma_tensor, tile, (None, None))
+    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    return cpasync.tma_partition(tma.atom, 0, cute.make_layout(1), smem, gmem)
+
+
+@cute.jit
+def store_rows(rOut: cute.Tensor, out: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32):
+    """A thread's WARP_M x VECTOR elements go to the place (m, n) of out, as far as it reaches."""
+    gOut = cute.local_tile(out, (WARP_M, VECTOR), (m, n))
+    columns_left = out.shape[1] - n * VECTOR
+    for i in cutlass.range_constexpr(WARP_M):
+        if m * WARP_M + i < out.shape[0]:
+            if columns_left >= VECTOR:
+                cute.autovec_copy(rOut[i, None], gOut[i, None])
+            else:
+                for j in cutlass.range_constexpr(VECTOR):
+                    if j < columns_left:
+                        gOut[i, j] = rOut[i, j]
+
+
+@cute.kernel
+def stream_kernel(tma_x, out, tiles_n, tiles):
+    warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    first, _, _ = cute.arch.block_idx()
+    step, _, _ = cute.arch.grid_dim()
+
+    storage = memory.SmemAllocator().allocate(SharedStorage)
+    sX = storage.x.get_tensor(tma_x.smem_layout)  # (TILE_M, TILE_N, STAGE)
+
+    mainloop = pipeline.PipelineTmaAsync.create(
+        num_stages=MAINLOOP_STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, FULL_ARRIVES),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, EMPTY_ARRIVES),
+        tx_count=TX_COUNT,
+        barrier_storage=storage.mainloop_barriers.data_ptr(),
+    )
+    mainloop_producer, mainloop_consumer = mainloop.make_participants()
+
+    if warp_idx == PRODUCER_WARP:
+        # ---- Producer ---------------------------------------------------------------------------
+        tXsX, tXgX = partition_tma(tma_x, sX, (TILE_M, TILE_N))
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_n)
+            stage = mainloop_producer.acquire_and_advance()
+            full = stage.barrier
+            x_stage = tXsX[None, stage.index]
+            cute.copy(tma_x.atom, tXgX[None, m, n], x_stage, tma_bar_ptr=full)
+            stage.commit()
+        # Leaves no arrive pending: waits until every stage has been released.
+        mainloop_producer.tail()
+    else:
+        # ---- Consumers --------------------------------------------------------------------------
+        lane = cute.arch.lane_idx()
+        share = (WARP_M, VECTOR)  # a thread's part of a tile: its warp's rows, its lane's columns
+        tXsX = cute.local_tile(sX, share, (warp_idx, lane, None))  # (WARP_M, VECTOR, STAGE)
+        rX = cute.make_rmem_tensor(cute.make_ordered_layout(share, order=(1, 0)), X_DTYPE)
+        rOut = cute.make_rmem_tensor(rX.layout, OUT_DTYPE)
+
+        for index in cutlass.range(first, tiles, step, unroll=1):
+            m, n = tile_coord(index, tiles_n)
+            stage = mainloop_consumer.wait_and_advance()
+            cute.autovec_copy(tXsX[None, None, stage.index], rX)
+            # The next copy writes this stage through the async proxy: all reads must be done before
+            # one lane releases it for its warp.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
+            stage.release()
+
+            rOut.store(stream_op(rX.load().to(COMPUTE_DTYPE)).to(OUT_DTYPE))
+            store_rows(rOut, out, m * CONSUMER_WARPS + warp_idx, n * 32 + lane)
+
+
+@cute.jit
+def launch(problem: cute.Pointer, stream: cuda.CUstream):
+    """The compiled host side: tensor maps, grid and launch, for the numbers that `stream` packs."""
+    # One argument instead of 7: the DSL needs microseconds to convert each.
+    numbers = cute.make_tensor(problem, cute.make_layout(7))
+    rows, columns, max_blocks = [cutlass.Int32(numbers[i]) for i in range(3)]
+    x_row = cute.assume(numbers[5], X_ALIGN)
+    out_row = cute.assume(numbers[6], OUT_ALIGN)
+    gmem = cute.AddressSpace.gmem
+    x_ptr = cute.make_ptr(X_DTYPE, numbers[3], gmem, assumed_align=16)
+    x = cute.make_tensor(x_ptr, cute.make_layout((rows, columns), stride=(x_row, 1)))
+    out_ptr = cute.make_ptr(OUT_DTYPE, numbers[4], gmem, assumed_align=16)
+    out = cute.make_tensor(out_ptr, cute.make_layout((rows, columns), stride=(out_row, 1)))
+
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    x_smem = smem_layout(TILE_M, MAINLOOP_STAGES)
+    tma_x = cpasync.make_tiled_tma_atom(load, x, x_smem, (TILE_M, TILE_N))
+
+    tiles_n = cute.ceil_div(columns, TILE_N)
+    tiles = cute.ceil_div(rows, TILE_M) * tiles_n
+    blocks = cutlass.max(max_blocks, cute.ceil_div(tiles, TILES_PER_BLOCK))
+    stream_kernel(tma_x, out, tiles_n, tiles).launch(
+        grid=(cutlass.min(tiles, blocks), 1, 1),
+        block=(THREADS, 1, 1),
+        min_blocks_per_mp=BLOCKS_PER_SM,
+        preferred_smem_carveout=100,  # percent; left out, the DSL asks a driver what an SM has
+        stream=stream,
+    )
+
+
+@functools.cache
+def compile_stream():
+    """`launch`, compiled: once, for all sizes and strides. Needs no GPU."""
+    problem = cute.runtime.make_ptr(cutlass.Int64, 0)
+    return cute.compile(launch, problem, cute.runtime.make_fake_stream())
+
+
+@functools.cache
+def max_blocks(device: int) -> int:
+    """CTAs that run at once: fewer would leave SMs without one."""
+    return HardwareInfo(device).get_device_multiprocessor_count() * BLOCKS_PER_SM
+
+
+@functools.lru_cache(maxsize=1024)
+def matrix(name: str, dtype, shape: tuple, strides: tuple, wanted: str, align: int):
+    """((rows, columns), row stride) of an operand, checked for accesses of 16 bytes."""
+    if str(dtype).removeprefix("torch.") != wanted:
+        raise TypeError(f"{name}.dtype={dtype}: must be {wanted}")
+    if len(shape) != 2 or min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"{name}.shape={tuple(shape)}: must be 2 sizes from 1 to 2**31 - 1")
+    (rows, columns), (row, column) = shape, strides
+    # A dimension of size 1 may have any stride: it is not used, and `align` takes its place.
+    row = row if rows > 1 else align
+    if (column != 1 and columns > 1) or row < 1 or row % align:
+        rule = f"must be 1 last, and a positive multiple of {align} elements (16 bytes) before"
+        raise ValueError(f"{name}.stride={tuple(strides)}: {rule}")
+    if name == "out" and rows > 1 and row < columns:
+        raise ValueError(f"out.stride={tuple(strides)}: elements of out overlap")
+    return (rows, columns), row
+
+
+def operand(name: str, tensor, dtype: str, align: int):
+    """(address, device, what `matrix` returns) of a tensor."""
+    if hasattr(tensor, "data_ptr"):  # torch: quicker than DLPack
+        address, device = tensor.data_ptr(), tensor.get_device()
+        shape, strides = tensor.shape, tensor.stride()
+    else:
+        device_type, device = tensor.__dlpack_device__()
+        device = device if device_type == 2 else -1  # 2 is CUDA
+        view = cute.runtime.from_dlpack(tensor)
+        address, shape, strides = view.data_ptr, view.shape, view.stride
+    if address % 16:
+        raise ValueError(f"{name} address={address:#x}: must be a multiple of 16")
+    return address, device, matrix(name, tensor.dtype, shape, strides, dtype, align)
+
+
+def stream(x, out, stream=None):
+    """Writes f(x) to out; both are (M, N).
+
+    Takes torch tensors, and others through DLPack (jax, cupy), on the current device. `stream` is
+    a CUstream, an int or a torch stream; None is torch's current stream if torch is in use, else
+    the default stream.
+    """
+    x_address, x_device, (x_shape, x_row) = operand("x", x, "bfloat16", X_ALIGN)
+    out_address, device, (shape, out_row) = operand("out", out, "bfloat16", OUT_ALIGN)
+    if x_shape != shape:
+        raise ValueError(f"x.shape={x_shape}, out.shape={shape}: must be the same (M, N)")
+    if not 0 <= x_device == device:
+        raise ValueError(f"x.device={x_device}, out.device={device}: must be one GPU (-1 is none)")
+    current = cudart.cudaGetDevice()[1]
+    if device != current:
+        raise ValueError(f"out.device={device}: must be the current device, {current}")
+    if stream is None:
+        torch = sys.modules.get("torch")
+        stream = torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else 0
+    stream = cuda.CUstream(int(getattr(stream, "cuda_stream", stream)))
+    addresses, row_strides = (x_address, out_address), (x_row, out_row)
+    problem = array.array("q", (*shape, max_blocks(device), *addresses, *row_strides))
+    compile_stream()(cute.runtime.make_ptr(cutlass.Int64, problem.buffer_info()[0]), stream)
+
+
+def reference(x):
+    """What `stream` should write, in float64; for torch tensors."""
+    return x.double()
+
+
+def check(torch, m: int, n: int) -> bool:
+    """Compares one size with the reference, and sees that nothing beside out is written."""
+
+    def buffer(rows, dtype, align):
+        # Rows longer than the matrix: odd sizes stay aligned, and every stride counts.
+        return torch.randn(rows, (n // align + 1) * align, device="cuda").to(dtype)
+
+    x = buffer(m, torch.bfloat16, X_ALIGN)[:, :n]
+    around = buffer(m + 1, torch.bfloat16, OUT_ALIGN).fill_(float("nan"))
+    stream(x, around[:m, :n])
+    expected = reference(x)
+    error = ((around[:m, :n].double() - expected).norm() / expected.norm()).item()
+    intact = (around[m:].isnan().all() & around[:, n:].isnan().all()).item()
+    passed = error <= 1e-2 and intact  # never true for NaN
+    verdict, beside = "PASS" if passed else "FAIL", "" if intact else ", and wrote beside out"
+    print(f"{verdict} {m=} {n=}: relative error {error:.1e}, limit 1e-2{beside}")
+    return passed
+
+
+def main(argv=None) -> int:
+    def size(text):
+        m, n = map(int, text.split(","))
+        return m, n
+
+    parser = argparse.ArgumentParser(description="Compiles or checks this kernel.")
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--size", type=size, metavar="M,N", action="append")
+    arguments = parser.parse_args(argv)
+    if arguments.compile_only:
+        compile_stream()
+        print("PASS compiles for sm_90a")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print("SKIP torch is not installed (--compile-only works without it)")
+        return 0
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        print("SKIP no GPU of compute capability 9.0 (--compile-only works without)")
+        return 0
+    tails = [(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (8192, 8192)]
+    try:
+        passed = [check(torch, *each) for each in arguments.size or tails]
+    except ValueError as error:
+        parser.error(str(error))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
