@@ -10,6 +10,7 @@ A search is a results file of `pipegen tune` (benchmarks/tune_*.json); its mark 
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ SEARCHES = {
     "tuned pallas b_n_major": "tune_pallas_gemm_sm90_bf16_b_n_major.json",
 }
 PLOTTED = "tune_gemm_sm90_bf16.json"
+STREAMS = "bench_stream_sm90.json"
 PEER, SMS = "cublas", 132
 NAMES = {"cublas": "cuBLAS", "quack": "QuACK"}
 DESCRIBED = "__as_described"
@@ -165,6 +167,19 @@ def fp8_rows() -> list[dict[str, Any]]:
     return rows
 
 
+def stream_table() -> str:
+    """Equal shares and short blocks at several sizes, each to a copy of contiguous memory."""
+    report = json.loads((HERE / STREAMS).read_text("utf-8"))
+    names = {"stream_sm90_tma": "equal shares, TMA", "stream_sm90_tma_short_blocks": "short, TMA"}
+    names["stream_sm90_cp_async_store_short_blocks"] = "short, cp.async and TMA stores"
+    heads = ["M x N", "a copy, TB/s", *names.values()]
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    for row in report["rows"]:
+        ratios = [f"{row['rates'][name] / row['copy_rate']:.3f}" for name in names]
+        lines.append(f"| {row['m']} x {row['n']} | {row['copy_rate']:.2f} | {' | '.join(ratios)} |")
+    return "\n".join(lines) + "\n"
+
+
 def mean_words(search: str) -> tuple[int, str]:
     """How many sizes a search has, and the mean and the least ratio to each peer."""
     _, found = entries(search)
@@ -202,8 +217,13 @@ def summary() -> str:
 
 def marked(text: str) -> str:
     """The page with every table between its marks."""
-    makers = {mark: partial(table, search) for mark, search in SEARCHES.items()}
-    for mark, make in {**makers, "tuned fp8": fp8_table, "tuned summary": summary}.items():
+    makers: dict[str, Callable[[], str]] = {
+        **{mark: partial(table, search) for mark, search in SEARCHES.items()},
+        "tuned fp8": fp8_table,
+        "stream sizes": stream_table,
+        "tuned summary": summary,
+    }
+    for mark, make in makers.items():
         begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
         head, found, rest = text.partition(begin)
         if found:
