@@ -220,8 +220,8 @@ def summary() -> str:
     )
     copied = stream_ratios()
     lines.append(
-        f"| `stream`, CuTe DSL, bf16: the best of three, 4096 x 4096 to 32768 x 8192 | {len(copied)} "
-        f"| a copy {geometric_mean(copied):.3f} (least {min(copied):.3f}) |"
+        "| `stream`, CuTe DSL, bf16: the best of three, 4096 x 4096 to 32768 x 8192 "
+        f"| {len(copied)} | a copy {geometric_mean(copied):.3f} (least {min(copied):.3f}) |"
     )
     return "\n".join(lines) + "\n"
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many blocks share the tiles of a kernel that moves bytes: as many as run at once, or more.
 
-Persistent blocks have equal shares, but SMs are not equally fast: on an H200 some are done earlier
-and wait. With a few tiles for each block they get another one. The last blocks end less late the
-fewer tiles a block has; but each has its start to pay, while others of the SM compute
-(docs/tuning.md, "Streams").
+Persistent blocks have equal shares; on an H200 some SMs are done earlier than others, and wait.
+With a few tiles for each block they get another one. The last blocks end less late the fewer tiles
+a block has; but each has its start to pay, while others of the SM compute (docs/tuning.md,
+"Streams").
 """
 
 from pipegen.description import KernelDescription
