@@ -250,6 +250,25 @@ def test_verify_finds_what_is_broken(tmp_path, old, new, code):
 
 
 @needs_cute
+@pytest.mark.parametrize("state", ["stage", "fresh"])
+def test_a_tail_of_a_role_that_never_produced(tmp_path, state):
+    """Consumers that call it, with their own state or a new one, wait for their own arrivals."""
+    text = STREAM.with_name("stream_sm90_tma_explicit_state.py").read_text()
+    last = "            store_rows(rOut, out, m * CONSUMER_WARPS + warp_idx, n * 32 + lane)\n"
+    assert text.count(last) == 1
+    fresh = (
+        "fresh = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, MAINLOOP_STAGES)"
+    )
+    tail = f"        {fresh}\n        mainloop.producer_tail({state})\n"
+    broken = tmp_path / "broken.py"
+    broken.write_text(text.replace(last, last + tail))
+    done = run("emulate", broken, "--schedules", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "PG310 deadlock: no warp can go on. Consumers (CTA 0 warp" in done.stdout
+    assert "(mainloop empty, stage 1 of 7), in phase 1 with 0 of 8 arrivals" in done.stdout
+
+
+@needs_cute
 def test_check_verifies_when_asked(tmp_path):
     """`check --verify` runs the kernel, too, and says how long it took."""
     cache = {"XDG_CACHE_HOME": str(tmp_path)}

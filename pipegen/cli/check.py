@@ -64,7 +64,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     show_default=True,
     help="How far to check; fresh needs no DSL and takes a moment, verify takes minutes.",
 )  # fmt: skip
-@click.option("--verify", is_flag=True, help="As --level verify: run CuTe kernels on the CPU.")
+@click.option("--verify", is_flag=True, help="As --level verify: run the kernels on the CPU.")
 @click.option("--pristine", is_flag=True, help="An edited file is a finding, too.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Modules to compile at once. [default: the cores]"
