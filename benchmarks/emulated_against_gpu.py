@@ -37,7 +37,7 @@ import pallas_calls  # noqa: E402
 from pipegen.measuring.code_digest import code_digest  # noqa: E402
 
 ALIGNMENT = 256  # of a GPU's allocations, and of the emulator's tensors
-# Half a unit in the last place, relative to the element; f32 sums of another order differ by more.
+# Half a unit in the last place, relative to the element; for f32 sums of another order far more.
 ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11, "float32": 2**-16, "int32": 0.0, "int8": 0.0}
 # Hopper's tensor core keeps about 14 bits of a sum of 8-bit floats, and cuts the rest at each step
 # of 32 elements; the emulator sums in f32.

@@ -57,10 +57,21 @@ def test_the_emitted_grid(producer):
     assert loops[0] == loops[1]
 
 
-def test_clusters_count_their_tiles_together():
-    made = planned(tiles_per_block=16, y="row", cluster={"shape": [2, 1]})
-    assert made.number("grid").formula == "2 * min(tiles // 2, max(SMs // 2 * 2, tiles // 2 / 16))"
-    assert "grid=(CLUSTER_M, cutlass.min(tiles, clusters), 1)," in text_of(made)
+@pytest.mark.parametrize(
+    ("tiles", "producer", "words", "ahead"),
+    [
+        (2, "tma", "2 tiles of 16 x 256, loads them at once, and computes", "each has a stage"),
+        (1, "cp_async", "takes one tile of 16 x 256, and no more.", "copy t0\n"),
+        (2, "thread", "2 tiles of 16 x 256, one after the other, and loads", "at most 2 stages"),
+        (16, "tma", "16 tiles of 16 x 256, one after the other, and loads", "at most 14 stages"),
+    ],
+)
+def test_the_text_says_what_a_block_does(tiles, producer, words, ahead):
+    pipeline = {"mainloop": {"producer": producer}}
+    tile = {"m": 16, "n": 256}
+    text = text_of(planned(tiles_per_block=tiles, pipeline=pipeline, tile=tile))
+    assert words in text.replace("\n", " ")
+    assert ahead in text
 
 
 @pytest.mark.parametrize(("op", "usual"), [("stream", 3), ("reduce", 4)])
@@ -77,22 +88,19 @@ def test_pallas_has_a_few_tiles_unless_told_otherwise(op, usual):
 )  # fmt: skip
 def test_no_block_has_more_tiles_and_no_sm_is_idle(tiles, sms, each, blocks):
     _, grid = grid_numbers(each, blocks)
-    count = ceil(eval(grid.formula, {"tiles": tiles, "SMs": sms, "min": min, "max": max}))
+    count = eval(grid.formula, {"tiles": tiles, "SMs": sms, "min": min, "max": max, "ceil": ceil})
     assert ceil(tiles / count) <= each
     assert count >= min(tiles, sms * blocks)
 
 
-def test_a_search_tries_it_around_what_is_fast():
-    values = (("tile.m", 16), ("tile.n", 256), ("stream.blocks_per_sm", 4))
-    found = proposing.variations(Candidate("fast", values, ""), stages=7, buffers=0)
+@pytest.mark.parametrize("values", [(("tile.m", 16), ("stream.blocks_per_sm", 4)), ()])
+def test_a_search_tries_it_around_what_is_fast(values):
+    """Around the description as it stands, too, which has no values of its own."""
+    found = proposing.variations(Candidate("fast", values, ""), "stream", stages=7, buffers=0)
     tried = {dict(each).get("stream.tiles_per_block") for each in found}
     assert tried - {None} == set(proposing.TILES_PER_BLOCK)
-    gemm = (("tile.m", 128), ("tile.n", 256), ("tile.k", 64))
-    assert not any(
-        key.endswith("tiles_per_block")
-        for each in proposing.variations(Candidate("fast", gemm, ""), stages=4, buffers=4)
-        for key, _ in each
-    )
+    gemm = proposing.variations(Candidate("fast", values, ""), "gemm", stages=7, buffers=0)
+    assert not any(key.endswith("tiles_per_block") for each in gemm for key, _ in each)
 
 
 def test_every_kind_of_producer_has_an_example():

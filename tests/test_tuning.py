@@ -122,7 +122,7 @@ def test_a_search_starts_without_what_it_sets(description):
 
 def test_neighbours_differ_in_one_value(description):
     candidate = candidate_of(description, ("tile.m", 128), ("tile.n", 192), ("tile.k", 64))
-    found = proposing.variations(candidate, stages=5, buffers=4)
+    found = proposing.variations(candidate, "gemm", stages=5, buffers=4)
     assert (*candidate.values, ("scheduler.raster_group", 16)) in found
     assert (*candidate.values, ("pipeline.mainloop.stages", 4)) in found
     assert (*candidate.values, ("pipeline.epilogue.stages", 2)) in found

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_100a
-# template: cute/stream_thread.py.j2 7aaa32f67f88
-# text: 613dae6c4726
+# template: cute/stream_thread.py.j2 185a9f7c010e
+# text: 0c667c4d9622
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 7aaa32f67f88
-# text: 96158422ed51
+# template: cute/stream_thread.py.j2 185a9f7c010e
+# text: e33b3927fea9
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -25,8 +25,8 @@
 #   tiles_per_block = 2
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
-out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes a few tiles of
-32 x 256, one after the other, and loads the next ones while it computes this one.
+out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes at most 2 tiles
+of 32 x 256, one after the other, and loads the next ones while it computes this one.
 
 Roles of a CTA's 512 threads
   consumer   warps 0 to 7: read 4 rows of a tile each, apply f in f32, and store the result
@@ -84,7 +84,7 @@ LANE_N = 8  # columns from the first to the last of a lane: 256 - 31 * 8
 CONSUMER_WARPS, PRODUCER_WARPS = 8, 8
 THREADS = 512  # 32 * (8 + 8)
 BLOCKS_PER_SM = 3
-TILES_PER_BLOCK = 2  # few: an SM that is done early gets another block
+TILES_PER_BLOCK = 2  # at most: an SM that is done early gets another block
 
 # 76800 B of SMEM a block: 228 KiB / 3 blocks - 1 KiB
 MAINLOOP_STAGES = 2  # as many as a block has tiles
@@ -256,7 +256,7 @@ def compile_stream():
 
 @functools.cache
 def max_blocks(device: int) -> int:
-    """CTAs that run at once: fewer would leave SMs without one."""
+    """The least CTAs that the GPU runs at once: with fewer, SMs would be without one."""
     return HardwareInfo(device).get_device_multiprocessor_count() * BLOCKS_PER_SM
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 7bce6350de08
-# text: 8782daed2145
+# template: cute/stream_tma.py.j2 a863bf785963
+# text: b149937f9f48
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
@@ -22,8 +22,8 @@
 #   tiles_per_block = 2
 """Elementwise stream for Hopper (sm_90a) in the CuTe DSL: bf16 -> f32 -> bf16.
 
-out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes a few tiles of
-16 x 256, one after the other, and loads the next ones while it computes this one.
+out = f(x) over an (M, N) matrix; f is `stream_op`. Warp-specialized: each CTA takes at most 2 tiles
+of 16 x 256, loads them at once, and computes them as they land.
 
 Roles of a CTA's 288 threads
   consumer   warps 0 to 7: read 2 rows of a tile each, apply f in f32, and store the result
@@ -39,7 +39,7 @@ Pipelines
              registers.
 
 Timeline of a CTA (its tiles t0, t1, ...)
-  producer   load t0, t1, ...: at most 2 stages ahead of the slowest consumer warp
+  producer   load t0, t1, ...: each has a stage of its own
   consumer   wait t0, read, release t0, f, store | wait t1, read, release t1, f, store | ...
 
 Constraints
@@ -78,7 +78,7 @@ CONSUMER_WARPS = 8
 THREADS = 288  # 32 * (8 + 1)
 PRODUCER_WARP = 8  # the last warp of the CTA
 BLOCKS_PER_SM = 4
-TILES_PER_BLOCK = 2  # few: an SM that is done early gets another block
+TILES_PER_BLOCK = 2  # at most: an SM that is done early gets another block
 
 # 57344 B of SMEM a block: 228 KiB / 4 blocks - 1 KiB
 MAINLOOP_STAGES = 2  # as many as a block has tiles
@@ -230,7 +230,7 @@ def compile_stream():
 
 @functools.cache
 def max_blocks(device: int) -> int:
-    """CTAs that run at once: fewer would leave SMs without one."""
+    """The least CTAs that the GPU runs at once: with fewer, SMs would be without one."""
     return HardwareInfo(device).get_device_multiprocessor_count() * BLOCKS_PER_SM
 
 

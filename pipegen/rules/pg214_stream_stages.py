@@ -5,7 +5,7 @@ What it checks
     stream.blocks_per_sm, pipeline.mainloop.stages and pipeline.epilogue.stages: at least 2 stages,
     at least 1 store buffer a warp, all of it in the SMEM that so many blocks leave to each, and no
     more threads than an SM holds. With stream.tiles_per_block no more stages than a block has
-    tiles.
+    tiles, but at least 2.
 
 Why
     With one stage nothing is loaded while a tile is read. Too much SMEM fails at launch, or lets
@@ -82,7 +82,7 @@ def _stages(description: KernelDescription) -> Iterator[Problem]:
         why = f"{stages} stages of {sizes.stage_bytes} B exceed {sizes.capacity} B of SMEM"
         if sizes.stages == filled_stages(description):
             each = description.stream.tiles_per_block
-            why = f"a block has at most {each} tiles (stream.tiles_per_block), and fills no more"
+            why = f"a block with stream.tiles_per_block = {each} fills no more of them"
         if stages < FEWEST_STAGES:
             why = f"a ring needs at least {FEWEST_STAGES} stages"
         yield Problem(

@@ -5,7 +5,7 @@ What it checks
     tile.k, layout.a, layout.b, scheduler.raster_group, dtype.acc, dtype.promote_every, the
     registers of roles, producer warpgroups and consumer warps in a stream or reduce kernel; the
     keys of [stream] and [reduce] in all others; in_flight and delay_release of pipelines, split and
-    memory_thread_idx of roles, tiles_per_block where the template does not have them.
+    memory_thread_idx of roles, and tiles_per_block, where the template does not have them.
     What describes a graph (tensors, edges, kinds, bodies) in all but a custom kernel, and there
     what only other ops have.
 
@@ -76,9 +76,10 @@ def _unused_without_mma(description: KernelDescription) -> dict[str, object]:
 def _unused_sections(description: KernelDescription) -> dict[str, object]:
     """What was given of another op's section; rule PG108 speaks about y and body."""
     return {
-        f"{op}.blocks_per_sm": section.blocks_per_sm
+        f"{op}.{word}": getattr(section, word)
         for op, section in _movers(description).items()
-        if op != description.kernel.op and section.blocks_per_sm != "auto"
+        for word in ("blocks_per_sm", "tiles_per_block")
+        if op != description.kernel.op and getattr(section, word) != "auto"
     }
 
 

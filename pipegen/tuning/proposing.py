@@ -98,7 +98,7 @@ def _moving(op: str) -> Iterator[Values]:
             yield (("tile.m", m), ("tile.n", n), ("stream.blocks_per_sm", blocks))
 
 
-def variations(candidate: Candidate, stages: int, buffers: int) -> list[Values]:
+def variations(candidate: Candidate, op: str, stages: int, buffers: int) -> list[Values]:
     """A fast candidate with one value changed: raster, registers, tiles of a block, stages, store
     buffers.
 
@@ -114,10 +114,9 @@ def variations(candidate: Candidate, stages: int, buffers: int) -> list[Values]:
     if "tile.k" in given:  # a GEMM
         for registers in (24, 56):
             change("role.producer.registers", registers)
-    for op in ("stream", "reduce"):
-        if f"{op}.blocks_per_sm" in given:
-            for each in TILES_PER_BLOCK:
-                change(f"{op}.tiles_per_block", each)
+    if op in ("stream", "reduce"):
+        for each in TILES_PER_BLOCK:
+            change(f"{op}.tiles_per_block", each)
     for fewer in sorted({stages - 1, stages - 2} - {0, 1, -1}, reverse=True):
         change("pipeline.mainloop.stages", fewer)
     for other in sorted({2, 4, 8} - {buffers}):

@@ -245,7 +245,8 @@ def _neighbours(coarse: ShapeResult, outcome: Outcome) -> list[Values]:
             continue
         made = plan(with_values(outcome.description, candidate.values, candidate.name))
         stages = {each.name: each.stages for each in made.pipelines}
-        found += variations(candidate, stages.get("mainloop", 0), stages.get("epilogue", 0))
+        op, ring = outcome.description.kernel.op, stages.get("mainloop", 0)
+        found += variations(candidate, op, ring, stages.get("epilogue", 0))
     return found
 
 

@@ -103,6 +103,17 @@ def stage_limit(description: KernelDescription, sizes: StreamSizes) -> str:
     return f"the description ({sizes.stages}); {most} would fit"
 
 
+def cluster_grid(cluster_m: int, blocks: int) -> Number:
+    """The persistent grid of clusters along M."""
+    return Number(
+        "grid",
+        "persistent",
+        "blocks",
+        f"{cluster_m} * min(tiles // {cluster_m}, SMs // {cluster_m} * {blocks})",
+        "a fixed stride over tiles: as many blocks as the GPU runs at once",
+    )
+
+
 def stage_formula(description: KernelDescription, sizes: StreamSizes) -> str:
     """Where a ring's stages come from, if they were not given."""
     barriers, stores = sizes.barrier_bytes, f"{sizes.buffers} * {sizes.tile_out_bytes}"
@@ -197,5 +208,9 @@ def numbers_of(
             str(sizes.blocks),
             "the SMEM of an SM is divided by it",
         ),
-        *grid_numbers(tiles_asked(description), sizes.blocks, cluster_m),
+        *(
+            grid_numbers(tiles_asked(description), sizes.blocks)
+            if cluster_m == 1
+            else (cluster_grid(cluster_m, sizes.blocks),)
+        ),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a stream kernel that TMA feeds uses its SMEM, and how a tile is split. Sizes in bytes.
+"""How a stream kernel uses its SMEM, and how a tile is split. Sizes in bytes.
 
 Functions take a description with its defaults filled in.
 """
@@ -74,7 +74,8 @@ def most_stages(room: int, stage_bytes: int) -> int:
 
 
 def filled_stages(description: KernelDescription) -> int | None:
-    """The stages of which a block with `tiles_per_block` fills each; None without that number."""
+    """How many stages a block with `tiles_per_block` can fill, or the fewest that a ring has; None
+    without that key."""
     tiles = tiles_asked(description)
     return None if tiles is None else max(FEWEST_STAGES, tiles)
 

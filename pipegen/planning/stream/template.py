@@ -79,7 +79,7 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
             if stores
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (8192, 8192)"
         ),
-        **grid_words(description),
+        **grid_words(description, sizes.stages),
         "participants": participants,
         "explicit_state": not participants,
         "plain_store": not stores,
@@ -101,19 +101,35 @@ def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[
     }
 
 
-def grid_words(description: KernelDescription) -> dict[str, Any]:
-    """How the text says how many blocks, or clusters of blocks, there are."""
+def grid_words(description: KernelDescription, stages: int) -> dict[str, Any]:
+    """How the text says how many blocks there are, or clusters of them, and what one of them does
+    with its tiles and `stages`."""
     each = tiles_asked(description)
     blocks = "blocks" if description.cluster.shape in (None, (1, 1)) else "clusters"
+    loads = "one after the other, and loads the next ones while it computes this one"
+    ahead = f"t0, t1, ...: at most {stages} stages ahead of the slowest consumer warp"
+    # Threads load one tile at a time, into registers.
+    if each and each <= stages and description.pipeline["mainloop"].producer != "thread":
+        loads = "loads them at once, and computes them as they land" if each > 1 else "and no more"
+        ahead = "t0, t1, ...: each has a stage of its own" if each > 1 else "t0"
     return {
         "few": each is not None,
         "persistent": each is None,
         "tiles_per_block": each,
         "way": "Warp-specialized" if each else "Persistent and warp-specialized",
-        "tiles_taken": "a few tiles" if each else "tiles",
+        "tiles_taken": tiles_word(each),
+        "loads_tiles": loads,
+        "loads_ahead": ahead,
         "most": f"max_{blocks}",
-        "started": blocks if each else f"max_{blocks}",
+        "started": "blocks" if each else f"max_{blocks}",
     }
+
+
+def tiles_word(each: int | None) -> str:
+    """The tiles of a CTA, in words."""
+    if each is None:
+        return "tiles"
+    return "one tile" if each == 1 else f"at most {each} tiles"
 
 
 def smem_limit(sizes: StreamSizes) -> str:

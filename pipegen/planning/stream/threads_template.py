@@ -76,7 +76,7 @@ def template_values(description: KernelDescription, sizes: ThreadSizes) -> dict[
             if stores
             else "(TILE_M, TILE_N), (1, 1), (1001, 1001), (333, 4099), (8192, 8192)"
         ),
-        **grid_words(description),
+        **grid_words(description, stream.stages),
         "participants": participants,
         "explicit_state": not participants,
         "plain_store": not stores,
