@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute-ts | sm_90a
-# template: cute_ts/stream.py.j2 408743b21121
-# text: 94f206de89b8
+# template: cute_ts/stream.py.j2 5a4a69ad26d8
+# text: 2b765712af28
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

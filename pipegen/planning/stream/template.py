@@ -12,6 +12,9 @@ from pipegen.vocabulary import DTYPE
 ARCHITECTURE = {"sm_90a": ("Hopper", "an H100 or H200", 9), "sm_100a": ("Blackwell", "a B200", 10)}
 PART_OF_Y = {2: "half", 4: "a quarter", 8: "an eighth"}
 BANNER_END = 91
+# What `max_blocks` of a persistent kernel returns, and that of one with short blocks.
+AT_MOST = "CTAs that run at once. More would wait for a first one to end: a second, short wave."
+AT_LEAST = "The least CTAs that the GPU runs at once: with fewer, SMs would be without one."
 
 
 def template_values(description: KernelDescription, sizes: StreamSizes) -> dict[str, Any]:
@@ -114,13 +117,13 @@ def grid_words(description: KernelDescription, stages: int) -> dict[str, Any]:
         ahead = "t0, t1, ...: each has a stage of its own" if each > 1 else "t0"
     return {
         "few": each is not None,
-        "persistent": each is None,
         "tiles_per_block": each,
         "way": "Warp-specialized" if each else "Persistent and warp-specialized",
         "tiles_taken": tiles_word(each),
         "loads_tiles": loads,
         "loads_ahead": ahead,
         "most": f"max_{blocks}",
+        "at_once": AT_LEAST if each else AT_MOST,
         "started": "blocks" if each else f"max_{blocks}",
     }
 

@@ -6,7 +6,7 @@ from pipegen.hardware import HARDWARE, VECTOR_BYTES, WARP
 from pipegen.planning.formulas import stages_or_given
 from pipegen.planning.model import Number, PipelinePlan, Plan, RolePlan
 from pipegen.planning.smem_sm100 import ANSWER_BYTES
-from pipegen.planning.stream.template import ARCHITECTURE, tensors_of
+from pipegen.planning.stream.template import ARCHITECTURE, AT_MOST, tensors_of
 from pipegen.planning.task_scheduling.layout import layout_numbers
 from pipegen.planning.task_scheduling.stream_sizes import TsStreamSizes, ts_stream_sizes
 from pipegen.planning.task_scheduling.words import (
@@ -274,7 +274,7 @@ def _words(
         "gather": False,
         "clustered": False,
         "narrow_loads": False,
-        "persistent": True,
+        "at_once": AT_MOST,
         "tma_store": True,
         "static": not clc,
         "clc": clc,
