@@ -2,6 +2,7 @@
 """Turns a plan into the emitted text: Jinja2, then black, then the signed header."""
 
 import re
+import textwrap
 from functools import cache
 from typing import Any
 
@@ -86,7 +87,7 @@ def _context(plan: Plan) -> dict[str, Any]:
 def _environment() -> Any:
     import jinja2
 
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template_folder()),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -94,3 +95,10 @@ def _environment() -> Any:
         keep_trailing_newline=True,
         autoescape=False,  # Python text, not HTML
     )
+    made.filters["wrapped"] = wrapped
+    return made
+
+
+def wrapped(text: str) -> str:
+    """A paragraph whose words differ from file to file, in lines of 100 columns."""
+    return textwrap.fill(" ".join(text.split()), 100) + "\n"

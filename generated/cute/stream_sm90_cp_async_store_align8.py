@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_cp_async.py.j2 714b6e7f0afe
-# text: dd1b8e266c50
+# template: cute/stream_cp_async.py.j2 988aec09de1a
+# text: c8612be67f97
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

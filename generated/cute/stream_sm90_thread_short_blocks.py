@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_thread.py.j2 22e93d8624f2
-# text: 5ad5c13feecb
+# template: cute/stream_thread.py.j2 4adf929fe021
+# text: 3c1eebce96e6
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pipegen: stream | cute | sm_90a
-# template: cute/stream_tma.py.j2 a53e77418bac
-# text: 4a5e59beeb3e
+# template: cute/stream_tma.py.j2 5aa2760715c0
+# text: 41396eabe78e
 # Yours to edit: `pipegen check` tells an edited file from a stale one, and keeps both.
 # Checked with nvidia-cutlass-dsl 4.8.1.
 # description:
